@@ -54,6 +54,8 @@ var places = map[string]place{
 
 	// Escaping of foreign text for terminals: down here so that all may use it.
 	"internal/safetext": {floor: 0},
+	// Files that people write, with a place in every error.
+	"internal/strictyaml": {floor: 0},
 
 	// Floor 1: envelopes. Numbers, contracts and bytes do not know the noun that
 	// uses them. A stamp is headers, so it is written in the terms of the bytes;

@@ -3,19 +3,15 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
-	"github.com/goccy/go-yaml"
-	"github.com/prometheus/common/model"
 
+	"github.com/redrivehq/redrive/internal/strictyaml"
 	"github.com/redrivehq/redrive/ledger/event"
 	"github.com/redrivehq/redrive/quarantine"
 	"github.com/redrivehq/redrive/quarantine/policy"
@@ -207,30 +203,10 @@ type Store struct {
 }
 
 // Duration is a time span such as 90s, 5m, 14d.
-type Duration time.Duration
-
-// UnmarshalYAML implements yaml.BytesUnmarshaler.
-func (d *Duration) UnmarshalYAML(b []byte) error {
-	var s string
-	if err := yaml.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("want a duration such as 90s, 5m or 14d")
-	}
-	v, err := ParseDuration(s)
-	*d = Duration(v)
-	return err
-}
+type Duration = strictyaml.Duration
 
 // ParseDuration reads 90s, 5m, 14d, and the forms of Go such as 1.5s.
-func ParseDuration(s string) (time.Duration, error) {
-	if v, err := model.ParseDuration(s); err == nil {
-		return time.Duration(v), nil
-	}
-	v, err := time.ParseDuration(s)
-	if err != nil || v < 0 {
-		return 0, fmt.Errorf("duration %q: want a number with a unit, such as 90s, 5m or 14d", s)
-	}
-	return v, nil
-}
+func ParseDuration(s string) (time.Duration, error) { return strictyaml.ParseDuration(s) }
 
 // Load reads a configuration file, applies the environment and checks it.
 func Load(path string) (*Config, error) {
@@ -247,11 +223,10 @@ func Load(path string) (*Config, error) {
 // Parse reads a configuration from its text; name stands in errors.
 func Parse(name string, text []byte) (*Config, error) {
 	c := &Config{}
-	dec := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
-	if err := dec.Decode(c); errors.Is(err, io.EOF) {
+	if err := strictyaml.Decode(text, c); errors.Is(err, strictyaml.ErrEmpty) {
 		return nil, fmt.Errorf("%s is empty; it needs at least: version: %d: %w", name, Version, ErrInvalid)
 	} else if err != nil {
-		return nil, fmt.Errorf("%s: %s%s: %w", name, yaml.FormatError(err, false, false), hint(err), ErrInvalid)
+		return nil, fmt.Errorf("%s: %w: %w", name, err, ErrInvalid)
 	}
 	if err := env.Parse(c); err != nil {
 		return nil, fmt.Errorf("environment: %w: %w", err, ErrInvalid)
@@ -260,15 +235,6 @@ func Parse(name string, text []byte) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w: %w", name, err, ErrInvalid)
 	}
 	return c.withDefaults(), nil
-}
-
-// hint helps where the reader of YAML takes a word with a colon for a mapping,
-// which it does between braces.
-func hint(err error) string {
-	if e := (*yaml.TypeError)(nil); errors.As(err, &e) && e.DstType.Kind() == reflect.String && e.SrcType.Kind() == reflect.Map {
-		return `; between braces a word with a colon in it needs quotes, as in ["header:x-operation-id"]`
-	}
-	return ""
 }
 
 // Default is the configuration without a file.
