@@ -32,7 +32,7 @@ func TestDecode(t *testing.T) {
 
 func TestMistakesHaveAPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"name: a\nnmae: b\n":                  `[2:1] unknown field "nmae"`,
+		"name: a\nnam: b\n":                   `[2:1] unknown field "nam"`,
 		"name: a\nname: b\n":                  "[2:1]",
 		"name: [a\n":                          "[1:7]",
 		"tries: 1.5\n":                        "[1:8] want a whole number",
