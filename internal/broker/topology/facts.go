@@ -52,8 +52,22 @@ type Queue struct {
 	// Stuck is how many dead messages wait inside for a way out.
 	Stuck int64
 
-	Consumers int    // None when unknown
-	State     string // the broker's word for it, "" when unknown
+	Consumers int // None when unknown
+	// Prefetches are the limits of its consumers, one for each, 0 for one without
+	// a limit of its own; nil when they are not known.
+	Prefetches []int
+	// ConsumerTimeout is how long a delivery may stay unsettled; None when nothing
+	// says so, and the broker's default holds.
+	ConsumerTimeout time.Duration
+	State           string // the broker's word for it, "" when unknown
+	// Fixed names the properties, such as dead-letter-exchange, that its own
+	// arguments set, and ArgumentLimit is the delivery limit among them, None
+	// without one. No broker policy takes them back.
+	Fixed         map[string]bool
+	ArgumentLimit int64
+	// Policy and OperatorPolicy are the names of the broker's policies in force
+	// there, "" for none.
+	Policy, OperatorPolicy string
 	// Incomplete says why policies are not among the facts, "" when they are.
 	// A limit that is known is in force all the same; that one is absent, or
 	// that there is no dead-letter exchange, is not known then.
@@ -73,7 +87,7 @@ type DeadLetter struct {
 // NewQueue is a durable classic queue without limits.
 func NewQueue(name string) Queue {
 	return Queue{Name: name, Kind: Classic, Durable: true, Overflow: DropHead, Consumers: None,
-		MaxLength: None, MaxBytes: None, MessageTTL: None, Expires: None, DeliveryLimit: None}
+		MaxLength: None, MaxBytes: None, MessageTTL: None, Expires: None, DeliveryLimit: None, ConsumerTimeout: None, ArgumentLimit: None}
 }
 
 func (q *Queue) limited() bool { return q.MaxLength != None || q.MaxBytes != None }
