@@ -1,5 +1,5 @@
-// Package brokertest is the conformance suite of the two broker ports,
-// quarantine.Source and redrive.Releaser. There is about one subtest for each
+// Package brokertest is the conformance suite of the broker ports,
+// quarantine.Source, quarantine.Layout and redrive.Releaser. There is about one subtest for each
 // sentence of their contracts. A driver runs it in one line:
 //
 //	func TestConformance(t *testing.T) { brokertest.Run(t, harness(t)) }

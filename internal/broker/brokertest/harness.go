@@ -23,6 +23,9 @@ type Harness struct {
 	NewSource   func(t testing.TB) quarantine.Source
 	NewReleaser func(t testing.TB) redrive.Releaser
 
+	// NewLayout, optional, opens the driver that makes queues. The suite closes it.
+	NewLayout func(t testing.TB) quarantine.Layout
+
 	// NewQueue declares an empty durable queue under a new name and returns the
 	// name. It has no limits, no time-to-live and no dead-letter target.
 	NewQueue func(t testing.TB) string

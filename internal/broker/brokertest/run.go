@@ -39,6 +39,7 @@ func Run(t *testing.T, h Harness) {
 		{"releaser", releaserChecks()},
 		{"window", windowChecks()},
 		{"inspection", inspectChecks()},
+		{"layout", layoutChecks()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.checks {

@@ -110,6 +110,7 @@ func (w *world) harness() brokertest.Harness {
 	return brokertest.Harness{
 		NewSource:   func(testing.TB) quarantine.Source { return NewSource(w.Broker) },
 		NewReleaser: func(testing.TB) redrive.Releaser { return NewReleaser(w.Broker) },
+		NewLayout:   func(testing.TB) quarantine.Layout { return NewLayout(w.Broker) },
 		NewQueue:    func(t testing.TB) string { return w.queue(t, QueueSpec{}) },
 		NewExchange: func(t testing.TB, queue, key string) string {
 			x := w.name("exchange")

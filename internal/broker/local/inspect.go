@@ -44,7 +44,10 @@ func (s *Source) Inspect(ctx context.Context, queue string) (quarantine.Inspecti
 // facts are those that decide what the queue loses.
 func (q *queue) facts() topology.Queue {
 	f := topology.NewQueue(q.spec.Name)
-	f.Kind, f.Consumers = quarantine.QueueLocal, len(q.consumers)
+	f.Kind, f.Consumers, f.Prefetches = quarantine.QueueLocal, len(q.consumers), []int{}
+	for _, c := range q.consumers {
+		f.Prefetches = append(f.Prefetches, c.prefetch)
+	}
 	if q.spec.MaxLength > 0 {
 		f.MaxLength, f.Overflow = int64(q.spec.MaxLength), topology.Overflow(q.spec.Overflow)
 	}
@@ -52,7 +55,7 @@ func (q *queue) facts() topology.Queue {
 		f.MessageTTL = q.spec.MessageTTL
 	}
 	if q.spec.DeliveryLimit > 0 {
-		f.DeliveryLimit = int64(q.spec.DeliveryLimit)
+		f.DeliveryLimit, f.ArgumentLimit = int64(q.spec.DeliveryLimit), int64(q.spec.DeliveryLimit)
 	}
 	if d := q.spec.DeadLetter; d != nil {
 		f.DeadLetter = &topology.DeadLetter{Exchange: d.Exchange, RoutingKey: d.RoutingKey, HasKey: d.RoutingKey != "", AtLeastOnce: true}

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/redrivehq/redrive/internal/broker/rabbitmq/management"
@@ -38,6 +39,10 @@ func inForce(q *management.Queue, major int) topology.Queue {
 	f.SingleActive = q.Arguments.True("x-single-active-consumer")
 	f.Deduplicates = q.Arguments.True("x-message-deduplication")
 	f.State, f.Stuck = string(q.State), q.DeadLettering
+	f.Policy, f.OperatorPolicy, f.Fixed = string(q.Policy), string(q.OperatorPolicy), map[string]bool{}
+	for name := range q.Arguments {
+		f.Fixed[strings.TrimPrefix(name, "x-")] = true
+	}
 	if q.Consumers != nil {
 		f.Consumers = *q.Consumers
 	}
@@ -46,9 +51,13 @@ func inForce(q *management.Queue, major int) topology.Queue {
 	}
 	f.MaxLength, f.MaxBytes = p("max-length").smaller(), p("max-length-bytes").smaller()
 	f.MessageTTL, f.Expires = span(p("message-ttl").smaller()), span(p("expires").smaller())
+	f.ConsumerTimeout = span(p("consumer-timeout").smaller())
 	f.Overflow = overflow(p("overflow"), q.Type)
 	if q.Type == topology.Quorum {
 		f.DeliveryLimit = p("delivery-limit").deliveryLimit(major)
+		if own, ok := q.Arguments.Int("x-delivery-limit"); ok {
+			f.ArgumentLimit = max(own, topology.None)
+		}
 	}
 	if exchange, ok := p("dead-letter-exchange").argument(); ok {
 		d := &topology.DeadLetter{Exchange: exchange}

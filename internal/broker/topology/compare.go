@@ -27,6 +27,7 @@ func Compare(m Map, qs []policy.Queue, d Dialect) (steps []quarantine.Step, foun
 	c := comparison{m: m, d: d, seen: map[string]bool{}}
 	c.outcomes()
 	for _, q := range qs {
+		q = q.WithDefaults()
 		for _, w := range Want(q) {
 			c.queue(w, q)
 		}
@@ -137,8 +138,14 @@ func (c *comparison) there(step quarantine.Step, w Wanted, q *Queue) {
 }
 
 // holds reports whether a property is in force as it is wanted, and whether the
-// queue's own arguments keep a policy from setting it.
+// queue's own arguments keep a policy from setting it. A queue of the embedded
+// broker never changes.
 func (c *comparison) holds(w Wanted, q *Queue, s quarantine.Setting) (ok, fixed bool) {
+	ok, fixed = c.inForce(w, q, s)
+	return ok, fixed || q.Kind == quarantine.QueueLocal
+}
+
+func (c *comparison) inForce(w Wanted, q *Queue, s quarantine.Setting) (ok, fixed bool) {
 	switch s.Name {
 	case propLimit:
 		want, _ := s.Value.(int64)

@@ -194,13 +194,13 @@ func (f *findings) aside(m Map, q *Queue, p policy.Queue) {
 
 // Notes says what follows from a policy by itself.
 func Notes(q policy.Queue) []quarantine.Finding {
+	q = q.WithDefaults()
 	f := findings{subject: q.Name}
 	const low, high = 3, 10
-	runs, deliveries := q.Retries+1, q.DeliveryLimit+1
 	if q.Kind == Classic {
 		f.risks(quarantine.NoteClassic, "a classic queue has no delivery limit and dead-letters at most once: a message that kills its worker is delivered for ever", "use a quorum queue")
 	} else {
-		f.risks(quarantine.NoteBound, fmt.Sprintf("a message that fails and kills workers in turn is delivered at most %d times: (%d retries + 1) × (delivery limit %d + 1)", runs*deliveries, q.Retries, q.DeliveryLimit), "")
+		f.risks(quarantine.NoteBound, fmt.Sprintf("a message that fails and kills workers in turn is delivered at most %d times: (%d retries + 1) × (delivery limit %d + 1)", q.MaxDeliveries(), q.Retries, q.DeliveryLimit), "")
 	}
 	if q.Retries < low || q.Retries > high {
 		f.risks(quarantine.NoteCap, fmt.Sprintf("%d retries are outside of the usual %d to %d: too few give up on what passes by itself, too many hold poison for long", q.Retries, low, high), "")

@@ -44,22 +44,19 @@ type Wanted struct {
 // letters before what feeds them. A queue that is wanted in two roles is there
 // once, in the first one.
 func Want(q policy.Queue) []Wanted {
-	kind := q.Kind
-	if kind == "" {
-		kind = Quorum
-	}
-	main := Wanted{Name: q.Name, Role: RoleMain, Kind: kind, DeliveryLimit: None, DeadLetterTo: q.Quarantine}
-	if kind == Quorum {
+	q = q.WithDefaults()
+	main := Wanted{Name: q.Name, Role: RoleMain, Kind: q.Kind, DeliveryLimit: None, DeadLetterTo: q.Quarantine}
+	if q.Kind == Quorum {
 		main.DeliveryLimit = int64(q.DeliveryLimit)
 	}
 	out := []Wanted{{Name: q.Quarantine, Role: RoleQuarantine, Kind: Quorum, DeliveryLimit: Unlimited}, main}
-	longest := map[string]time.Duration{}
+	delay := map[string]time.Duration{}
 	for run := 1; run <= q.Retries; run++ {
 		name := q.RetryQueueFor(run)
-		longest[name] = max(longest[name], q.DelayFor(run, justBelow1))
+		delay[name] = max(delay[name], q.DelayFor(run, justBelow1))
 	}
 	for _, name := range q.RetryQueues() {
-		out = append(out, Wanted{Name: name, Role: RoleRetry, Kind: Quorum, DeliveryLimit: None, DeadLetterTo: q.Name, Delay: longest[name]})
+		out = append(out, Wanted{Name: name, Role: RoleRetry, Kind: Quorum, DeliveryLimit: None, DeadLetterTo: q.Name, Delay: delay[name]})
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -191,11 +192,33 @@ func segment(name string) (string, error) {
 
 // get asks for a path of segments and reads the answer into out.
 func (m *Client) get(ctx context.Context, out any, query string, segments ...string) error {
+	body, err := m.send(ctx, http.MethodGet, nil, query, segments...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("%w: it is not the JSON that was expected", ErrAnswer)
+	}
+	return nil
+}
+
+// put writes what is named by a path of segments.
+func (m *Client) put(ctx context.Context, in any, segments ...string) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("%w: the request cannot be made", ErrAnswer)
+	}
+	_, err = m.send(ctx, http.MethodPut, body, "", segments...)
+	return err
+}
+
+// send makes one request and returns the body of a good answer.
+func (m *Client) send(ctx context.Context, method string, in []byte, query string, segments ...string) ([]byte, error) {
 	path := m.base + "/api"
 	for _, s := range segments {
 		enc, err := segment(s)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		path += "/" + enc
 	}
@@ -204,34 +227,35 @@ func (m *Client) get(ctx context.Context, out any, query string, segments ...str
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(in))
 	if err != nil {
-		return fmt.Errorf("%w: the request cannot be made", ErrAnswer)
+		return nil, fmt.Errorf("%w: the request cannot be made", ErrAnswer)
 	}
 	password, err := m.cfg.Password()
 	if err != nil {
-		return fmt.Errorf("%w: password: %w", ErrDenied, err)
+		return nil, fmt.Errorf("%w: password: %w", ErrDenied, err)
 	}
 	req.SetBasicAuth(m.cfg.User, password)
 	req.Header.Set("Accept", "application/json")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := m.http.Do(req)
 	if err != nil {
-		return m.transportError(ctx, err)
+		return nil, m.transportError(ctx, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return m.transportError(ctx, err)
+		return nil, m.transportError(ctx, err)
 	case len(body) > maxAnswer:
-		return fmt.Errorf("%w: it has more than %d bytes", ErrAnswer, maxAnswer)
-	case resp.StatusCode != http.StatusOK:
-		return m.refusal(resp.StatusCode, body)
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrAnswer, maxAnswer)
+	case method == http.MethodGet && resp.StatusCode == http.StatusOK,
+		method == http.MethodPut && (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusNoContent):
+		return body, nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("%w: it is not the JSON that was expected", ErrAnswer)
-	}
-	return nil
+	return nil, m.refusal(resp.StatusCode, body)
 }
 
 // transportError says in our own words what went wrong on the way. The words of

@@ -1,6 +1,6 @@
 // Package management reads RabbitMQ's management API: what queues, exchanges,
 // bindings and policies there are, which AMQP does not tell. It sends GET
-// requests and nothing else.
+// requests; SetPolicy alone writes, and writes one policy by its name.
 //
 // # What an answer is
 //

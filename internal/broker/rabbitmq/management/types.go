@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Table is what RabbitMQ calls arguments or a policy's definition.
@@ -83,6 +85,9 @@ type Queue struct {
 	DeadLettering int64 `json:"messages_dlx"`
 	// ExclusiveConsumer is the tag of a consumer that keeps all others out.
 	ExclusiveConsumer Word `json:"exclusive_consumer_tag"`
+	// Policy and OperatorPolicy are the names of those in force, "" for none.
+	Policy         Word `json:"policy"`
+	OperatorPolicy Word `json:"operator_policy"`
 }
 
 // Statistics reports whether policies and counts are known.
@@ -127,7 +132,7 @@ func (m *Client) Overview(ctx context.Context) (Overview, error) {
 
 // columns are the fields of Queue.
 const columns = "name,vhost,type,durable,auto_delete,exclusive,arguments,state,effective_policy_definition," +
-	"consumers,messages_ready,messages_dlx,exclusive_consumer_tag"
+	"consumers,messages_ready,messages_dlx,exclusive_consumer_tag,policy,operator_policy"
 
 // Queue asks for one queue.
 func (m *Client) Queue(ctx context.Context, vhost, name string) (*Queue, error) {
@@ -210,4 +215,62 @@ func (m *Client) Policies(ctx context.Context, vhost string) (map[string]Table, 
 		out[p.Name] = p.Definition
 	}
 	return out, nil
+}
+
+// Prefetches asks for the prefetch of each consumer of a queue, 0 for one that
+// has no limit of its own. It is nil when the broker's statistics do not tell.
+func (m *Client) Prefetches(ctx context.Context, vhost, name string) ([]int, error) {
+	var q struct {
+		Name, VHost string
+		Consumers   *[]struct {
+			Prefetch int `json:"prefetch_count"`
+		} `json:"consumer_details"`
+	}
+	if err := m.get(ctx, &q, "columns=name,vhost,consumer_details.prefetch_count", "queues", vhost, name); err != nil {
+		return nil, err
+	}
+	if err := same("queue", q.Name, name, q.VHost, vhost); err != nil || q.Consumers == nil {
+		return nil, err
+	}
+	out := make([]int, 0, len(*q.Consumers))
+	for _, c := range *q.Consumers {
+		out = append(out, c.Prefetch)
+	}
+	return out, nil
+}
+
+// tags are those of a user: a list, or before 3.9 a text with commas.
+type tags []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *tags) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*t = strings.Split(text, ",")
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(t))
+}
+
+// SetsPolicies asks whether the user may set policies in vhosts that are open
+// to it.
+func (m *Client) SetsPolicies(ctx context.Context) (bool, error) {
+	var who struct {
+		Tags tags `json:"tags"`
+	}
+	err := m.get(ctx, &who, "", "whoami")
+	return slices.Contains(who.Tags, "administrator") || slices.Contains(who.Tags, "policymaker"), err
+}
+
+// Policy is a policy for queues.
+type Policy struct {
+	Pattern    string         `json:"pattern"`
+	ApplyTo    string         `json:"apply-to"`
+	Priority   int            `json:"priority"`
+	Definition map[string]any `json:"definition"`
+}
+
+// SetPolicy makes a policy, or replaces the one of that name.
+func (m *Client) SetPolicy(ctx context.Context, vhost, name string, p Policy) error {
+	return m.put(ctx, p, "policies", vhost, name)
 }
