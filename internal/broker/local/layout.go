@@ -27,7 +27,7 @@ func (Layout) Close() error { return nil }
 func (l Layout) Compare(ctx context.Context, qs []policy.Queue) (quarantine.Comparison, error) {
 	out := quarantine.Comparison{Broker: NewSource(l.b).Caps()}
 	err := l.b.do(ctx, func(*turn) error {
-		out.Steps, out.Findings, out.Notes = topology.Compare(chart{l.b}, qs, topology.Dialect{})
+		out.Steps, out.Findings, out.Notes = topology.Compare(chart(l), qs, topology.Dialect{})
 		return nil
 	})
 	if err != nil {

@@ -20,6 +20,8 @@ func jsonText(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always can be
+	if err := enc.Encode(s); err != nil {
+		return `""` // no string comes here
+	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
