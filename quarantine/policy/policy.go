@@ -5,6 +5,8 @@
 package policy
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redrivehq/redrive/ledger/event"
@@ -169,6 +171,53 @@ type Policy struct {
 // Unassigned is the owner of envelopes for which the policy names nobody.
 const Unassigned = "unassigned"
 
+// neverRetryReason is the reason for a code that is never retried.
+func (p *Policy) neverRetryReason(code string) string {
+	return strings.ReplaceAll(p.NeverRetry.Reason, codePlace, code)
+}
+
+// neverRetried reports whether a reason is one of the codes that are never
+// retried.
+func (p *Policy) neverRetried(reason string) bool {
+	return slices.ContainsFunc(p.NeverRetry.Codes, func(code string) bool { return p.neverRetryReason(code) == reason })
+}
+
+// Reason says what a reason means: the entry of that name, else what is said of
+// the codes that are never retried. ok is false for reasons of which the policy
+// says nothing.
+func (p *Policy) Reason(name string) (r Reason, ok bool) {
+	if r, ok = p.Reasons[name]; ok {
+		return r, true
+	}
+	if p.neverRetried(name) {
+		return Reason{Class: event.Permanent, Owner: p.NeverRetry.Owner}, true
+	}
+	return Reason{}, false
+}
+
+// Knows reports whether the policy says something about a reason.
+func (p *Policy) Knows(reason string) bool {
+	_, ok := p.Reason(reason)
+	return ok
+}
+
+// ReasonOf is the reason that an error code means. ok is false when the policy
+// does not say.
+func (p *Policy) ReasonOf(code string) (reason string, ok bool) {
+	if code == "" {
+		return "", false
+	}
+	if slices.Contains(p.NeverRetry.Codes, code) {
+		return p.neverRetryReason(code), true
+	}
+	for name, r := range p.Reasons {
+		if slices.Contains(r.Codes, code) { // one at most
+			return name, true
+		}
+	}
+	return "", false
+}
+
 // Classify says what the first known of the reasons means. Unknown ones are
 // unclassified and belong to the default owner: they are never dropped.
 func (p *Policy) Classify(reasons ...string) (event.Class, string) {
@@ -177,7 +226,7 @@ func (p *Policy) Classify(reasons ...string) (event.Class, string) {
 		owner = Unassigned
 	}
 	for _, name := range reasons {
-		if r, ok := p.Reasons[name]; ok {
+		if r, ok := p.Reason(name); ok {
 			if r.Owner != "" {
 				owner = r.Owner
 			}
@@ -191,6 +240,18 @@ func (p *Policy) Classify(reasons ...string) (event.Class, string) {
 func (p *Policy) Queue(name string) (q Queue, ok bool) {
 	for _, q := range p.Queues {
 		if q.Name == name {
+			return q, true
+		}
+	}
+	return Queue{}, false
+}
+
+// Quarantines returns how the queue is worked whose dead messages lie in a
+// queue; ok is false when the policy does not say. Several queues may share a
+// quarantine: their headers and words are the same, and this is the first.
+func (p *Policy) Quarantines(name string) (q Queue, ok bool) {
+	for _, q := range p.Queues {
+		if q.Quarantine == name {
 			return q, true
 		}
 	}
