@@ -86,6 +86,7 @@ var places = map[string]place{
 	"internal/config":                     {floor: 3},
 	"internal/evidence":                   {floor: 3, driver: true},
 	"internal/keyfile":                    {floor: 3, forTests: true},
+	"internal/metrics":                    {floor: 3},
 	"internal/postgrestest":               {floor: 3, helper: true},
 	"internal/predicate":                  {floor: 3},
 	"internal/probe":                      {floor: 3},
@@ -98,8 +99,9 @@ var places = map[string]place{
 	"quarantine/worker/dedup/postgres":    {floor: 3},
 
 	// Floor 4: use cases, and the wire types they share with doors and clients.
-	"internal/api":     {floor: 4},
-	"internal/control": {floor: 4, sees: []string{"internal/api"}, forTests: true},
+	"internal/api":      {floor: 4},
+	"internal/control":  {floor: 4, sees: []string{"internal/api"}, forTests: true},
+	"internal/policing": {floor: 4, sees: []string{"internal/api"}},
 
 	// Floor 5: doors, and the demo world behind one of them.
 	"internal/demo":    {floor: 5},

@@ -48,3 +48,31 @@ func TestDrifts(t *testing.T) {
 		}
 	}
 }
+
+// TestMetrics holds the tables of alerts and metrics to the constants in the
+// code.
+func TestMetrics(t *testing.T) {
+	b, err := os.ReadFile("../../docs/topology.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range sources(t, "../metrics") {
+		ast.Inspect(file, func(node ast.Node) bool {
+			v, ok := node.(*ast.ValueSpec)
+			if !ok || len(v.Values) != 1 {
+				return true
+			}
+			if text, ok := literal(v.Values[0]); ok && (strings.HasPrefix(text, "redrive_") || strings.HasPrefix(text, "Redrive")) {
+				n++
+				if !strings.Contains(string(b), "\n| `"+text+"` |") {
+					t.Errorf("docs/topology.md does not explain %s", text)
+				}
+			}
+			return true
+		})
+	}
+	if n < 12 {
+		t.Errorf("only %d alerts and metrics are in the code", n)
+	}
+}
