@@ -91,6 +91,10 @@ func (pr *Preparer) Prepare(d Delivery, from Origin, now time.Time) (*Prepared, 
 	}
 	pr.Rules.identify(f, &v, d.Body)
 	f.Fingerprint = fingerprint(f.Type, d.Body)
+	if f.DiedQueue == "" && f.Reason != "" {
+		// A worker's copy has no history of the broker: the policy says whose it is.
+		f.DiedQueue, _ = pr.Policy.Home(d.Queue)
+	}
 	if f.FirstDied == 0 || f.FirstDied > f.Captured {
 		// Unknown, or of a clock that is wrong: the retention clock must not wait
 		// for a time to come.

@@ -222,21 +222,29 @@ func Groups(r ledger.Reader, f Filter) ([]Group, error) {
 // at least 4 characters, a dense number written "#7", a message id, or an
 // operation identity. Among several attempts of one lineage the latest is
 // meant. It returns ErrNoEnvelope, or ErrSeveral naming candidates.
-func Lookup(r ledger.Reader, id string) (event.EnvelopeNo, error) {
+func Lookup(r ledger.Reader, id string) (event.EnvelopeNo, error) { return LookupIn(r, id, "") }
+
+// LookupIn is Lookup among the envelopes that were captured from one queue, with
+// queue "" among all: a message id that several queues have seen is no doubt
+// about a message of this one.
+func LookupIn(r ledger.Reader, id, queue string) (event.EnvelopeNo, error) {
 	var n event.EnvelopeNo
 	if _, err := fmt.Sscanf(id, "#%d", &n); err == nil && fmt.Sprintf("#%d", n) == id {
-		if _, ok := GetCell(r, n); ok {
+		if _, ok := GetCell(r, n); ok && len(from(r, []event.EnvelopeNo{n}, queue)) == 1 {
 			return n, nil
 		}
-		return 0, fmt.Errorf("envelope %s: %w", id, ErrNoEnvelope)
+		return 0, fmt.Errorf("envelope %s%s: %w", id, within(queue), ErrNoEnvelope)
 	}
-	found := byULID(r, id)
+	found := from(r, byULID(r, id), queue)
 	if len(found) == 0 {
-		found = byText(r, id)
+		whole, prefix := byText(r, id)
+		if found = from(r, whole, queue); len(found) == 0 {
+			found = from(r, prefix, queue)
+		}
 	}
 	switch {
 	case len(found) == 0:
-		return 0, fmt.Errorf("envelope %q: %w; list them with: redrive envelope list", clean(id, 60), ErrNoEnvelope)
+		return 0, fmt.Errorf("envelope %q%s: %w; list them with: redrive envelope list", clean(id, 60), within(queue), ErrNoEnvelope)
 	case len(found) == 1 || oneLineage(r, found):
 		return found[len(found)-1], nil
 	}
@@ -246,7 +254,26 @@ func Lookup(r ledger.Reader, id string) (event.EnvelopeNo, error) {
 			names = append(names, f.ID.String())
 		}
 	}
-	return 0, fmt.Errorf("%q: %d %w: %s", clean(id, 60), len(found), ErrSeveral, strings.Join(names, ", "))
+	return 0, fmt.Errorf("%q%s: %d %w: %s", clean(id, 60), within(queue), len(found), ErrSeveral, strings.Join(names, ", "))
+}
+
+// from keeps of some envelopes those that were captured from the queue.
+func from(r ledger.Reader, nos []event.EnvelopeNo, queue string) []event.EnvelopeNo {
+	if queue == "" {
+		return nos
+	}
+	w, known := FindWord(r, queue)
+	return slices.DeleteFunc(nos, func(no event.EnvelopeNo) bool {
+		c, ok := GetCell(r, no)
+		return !known || !ok || c.Queue != w
+	})
+}
+
+func within(queue string) string {
+	if queue == "" {
+		return ""
+	}
+	return fmt.Sprintf(" of queue %q", clean(queue, 60))
 }
 
 func oneLineage(r ledger.Reader, nos []event.EnvelopeNo) bool {
@@ -281,10 +308,9 @@ func byULID(r ledger.Reader, prefix string) []event.EnvelopeNo {
 	return out
 }
 
-// byText compares message ids and operation identities: the whole text first,
-// then prefixes.
-func byText(r ledger.Reader, id string) []event.EnvelopeNo {
-	var whole, prefix []event.EnvelopeNo
+// byText compares message ids and operation identities: with the whole text, and
+// with what it begins.
+func byText(r ledger.Reader, id string) (whole, prefix []event.EnvelopeNo) {
 	r.Scan(bucketFacts, nil, func(k, v []byte) bool {
 		f, err := decodeFacts(v)
 		if err != nil {
@@ -303,10 +329,7 @@ func byText(r ledger.Reader, id string) []event.EnvelopeNo {
 		}
 		return true
 	})
-	if len(whole) > 0 {
-		return whole
-	}
-	return prefix
+	return whole, prefix
 }
 
 // Kids returns the envelopes that came back after this one was released.

@@ -118,6 +118,7 @@ type DepthInfo struct {
 	BrokerReady *int   `json:"broker_ready"` // null when unknown: it is a number that programs compute with
 	Unknown     string `json:"unknown,omitempty"`
 	StoreOpen   uint64 `json:"store_open"`
+	Sum         *int   `json:"sum"` // of both, null when one of them is unknown
 }
 
 // PinRequest ties the data directory to the broker that is configured now.

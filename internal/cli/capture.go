@@ -66,38 +66,3 @@ func known(n int) string {
 	}
 	return strconv.Itoa(n)
 }
-
-func newDLQ(c *command) *cobra.Command {
-	cmd := &cobra.Command{Use: "dlq", Short: "Short forms for a dead-letter queue"}
-	var queue string
-	var above int64
-	depth := &cobra.Command{
-		Use: "depth", Short: "Show what waits at the broker and what is open in the store", Args: cobra.NoArgs,
-		Long: "Show broker and store apart. Unknown is never 0. Exit 3 when the broker's depth is unknown, 1 when the sum is above --fail-above.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var d api.DepthInfo
-			err := ask(c, cmd, api.SourceDepth, api.DepthRequest{Queue: queue}, func(i api.DepthInfo) {
-				ready := -1
-				if i.BrokerReady != nil {
-					ready = *i.BrokerReady
-				}
-				c.say("broker ready  %s", known(ready))
-				c.say("store open    %d", i.StoreOpen)
-			}, func(i api.DepthInfo) { d = i })
-			switch {
-			case err != nil:
-				return err
-			case d.BrokerReady == nil:
-				return &exitError{code: exitRefused, text: "the broker's depth is unknown: " + d.Unknown}
-			case above >= 0 && uint64(*d.BrokerReady)+d.StoreOpen > uint64(above):
-				return &exitError{code: exitFailed, text: "the depth is above " + strconv.FormatInt(above, 10)}
-			}
-			return nil
-		},
-	}
-	depth.Flags().StringVar(&queue, "queue", "", "dead-letter queue")
-	depth.Flags().Int64Var(&above, "fail-above", -1, "exit 1 when broker and store together hold more")
-	_ = depth.MarkFlagRequired("queue") // the flag exists
-	cmd.AddCommand(depth)
-	return cmd
-}

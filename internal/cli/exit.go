@@ -73,10 +73,16 @@ func generationExit(g *api.Generation) int {
 	case "rejected", "expired", "aborted":
 		return exitRefused
 	}
-	for _, d := range []string{"missing", "ambiguous_publish", "ambiguous_effect", "undelivered", "requarantined", "pending", "waiting", "in_flight"} {
-		if g.Tally[d] > 0 {
-			return exitUnfinished
-		}
+	if unfinished(g) > 0 {
+		return exitUnfinished
 	}
 	return exitOK
+}
+
+// unfinished counts the members with which a generation has not ended well.
+func unfinished(g *api.Generation) (n uint64) {
+	for _, d := range []string{"missing", "ambiguous_publish", "ambiguous_effect", "undelivered", "requarantined", "pending", "waiting", "in_flight"} {
+		n += g.Tally[d]
+	}
+	return n
 }

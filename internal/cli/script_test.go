@@ -22,7 +22,7 @@ import (
 // stories names for each command the script that tells its story.
 var stories = map[string]string{
 	"init": "init", "doctor": "doctor", "version": "version", "status": "secondshell", "demo": "demo",
-	"capture": "capture", "source pin": "pin", "dlq depth": "dlq",
+	"capture": "capture", "source pin": "pin", "dlq depth": "dlq", "dlq peek": "dlqpeek", "dlq purge": "dlqpeek", "dlq replay": "dlqreplay",
 	"envelope list": "envelope_list", "envelope show": "envelope_show", "envelope annotate": "envelope_change",
 	"envelope classify": "envelope_change", "envelope assign": "envelope_change", "envelope hold": "envelope_hold",
 	"envelope unhold": "envelope_hold", "envelope repair": "repair", "envelope compare": "repair", "envelope resolve": "envelope_change", "envelope purge": "purge",
@@ -84,6 +84,7 @@ func TestEveryCommandHasAStory(t *testing.T) {
 var shapes = map[string]any{
 	"init": map[string]string{}, "version": map[string]string{}, "compact": map[string]int64{},
 	"status": api.StatusInfo{}, "doctor": api.DoctorReport{}, "capture": api.CaptureSummary{}, "pin": api.PinResult{}, "depth": api.DepthInfo{},
+	"peek": api.Peek{}, "replay": api.Replay{},
 	"page": api.EnvelopePage{}, "groups": api.EnvelopeGrouping{}, "envelope": api.Envelope{}, "changed": api.Changed{}, "repair": api.Repair{}, "comparison": api.Comparison{},
 	"plan": api.Plan{}, "generation": api.Generation{}, "generations": api.GenerationPage{}, "paused": api.Paused{},
 	"report": api.Report{}, "reconciliation": api.Reconciliation{}, "outcomes": api.OutcomeResult{}, "verify": api.VerifyResult{}, "export": api.ExportResult{},

@@ -285,7 +285,8 @@ func (c *Controller) sourceDepth(ctx context.Context, req api.DepthRequest) (api
 	if err == nil {
 		var depth quarantine.Depth
 		if depth, err = src.Depth(ctx, req.Queue); err == nil {
-			d.BrokerReady = &depth.Ready
+			sum := depth.Ready + int(d.StoreOpen)
+			d.BrokerReady, d.Sum = &depth.Ready, &sum
 			return d, nil
 		}
 	}

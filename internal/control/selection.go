@@ -41,7 +41,7 @@ func (c *Controller) freezeSelection(v ledger.View, q api.EnvelopeQuery, now tim
 	for _, id := range q.IDs {
 		// What was typed may be a text of the message, which a purge could not take
 		// out of a manifest again: it names the envelope instead.
-		ulid, _, err := named(v, id)
+		ulid, _, err := named(v, id, q.Queue)
 		if err != nil {
 			return s, err
 		}
@@ -49,7 +49,7 @@ func (c *Controller) freezeSelection(v ledger.View, q api.EnvelopeQuery, now tim
 	}
 	var err error
 	if q.Lineage != "" {
-		if s.Lineage, _, err = named(v, q.Lineage); err != nil {
+		if s.Lineage, _, err = named(v, q.Lineage, ""); err != nil {
 			return s, err
 		}
 	}
@@ -92,9 +92,10 @@ func dispositions() []string {
 	return out
 }
 
-// named finds an envelope and its ULID.
-func named(v ledger.View, id string) (ulid string, no event.EnvelopeNo, err error) {
-	if no, err = quarantine.Lookup(v, id); err != nil {
+// named finds an envelope and its ULID, among those that were captured from the
+// queue unless that is "".
+func named(v ledger.View, id, queue string) (ulid string, no event.EnvelopeNo, err error) {
+	if no, err = quarantine.LookupIn(v, id, queue); err != nil {
 		return "", 0, err
 	}
 	ulid, err = ulidOf(v, no)
@@ -125,14 +126,14 @@ func (c *Controller) conditions(v ledger.View, s *redrive.Selection, now time.Ti
 		MinAttempt: uint16(s.MinAttempts), MaxAttempt: uint16(s.MaxAttempts)}
 	out := conditions{}
 	for _, id := range s.IDs {
-		_, no, err := named(v, id)
+		_, no, err := named(v, id, "")
 		if err != nil {
 			return out, err
 		}
 		f.Nos = append(f.Nos, no)
 	}
 	if s.Lineage != "" {
-		_, no, err := named(v, s.Lineage)
+		_, no, err := named(v, s.Lineage, "")
 		if err != nil {
 			return out, err
 		}
