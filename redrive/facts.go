@@ -123,6 +123,7 @@ type Member struct {
 	Facts       Facts
 	Ambiguous   uint32 // bit t-1: try t is ambiguous and not ruled
 	Restart     uint32 // those of Ambiguous that a restart made, which do not vote for a pause
+	RuledNot    uint32 // bit t-1: try t was ambiguous, ruled not delivered, and not confirmed since
 	Tries       event.Try
 	Reason      uint8  // number in reasonCodes, for undelivered and withheld members
 	Nacks       uint8  // definite nacks, where the manifest says that they are tried again
@@ -139,11 +140,13 @@ const (
 
 var bucketMember = ledger.Bucket{Name: "generation.member", Append: true}
 
+// put writes the cell. Restart marks tries that are in Ambiguous, RuledNot such
+// as are not any more: one word holds both.
 func (m *Member) put(b []byte) {
 	e := binary.BigEndian
 	e.PutUint32(b, uint32(m.Facts))
 	e.PutUint32(b[4:], m.Ambiguous)
-	e.PutUint32(b[8:], m.Restart)
+	e.PutUint32(b[8:], m.Restart&m.Ambiguous|m.RuledNot)
 	e.PutUint32(b[12:], m.ConfirmedAt)
 	b[16], b[17], b[18] = byte(m.Tries), m.Reason, m.Nacks
 }
@@ -151,7 +154,8 @@ func (m *Member) put(b []byte) {
 func (m *Member) get(b []byte) {
 	e := binary.BigEndian
 	m.Facts = Facts(e.Uint32(b))
-	m.Ambiguous, m.Restart, m.ConfirmedAt = e.Uint32(b[4:]), e.Uint32(b[8:]), e.Uint32(b[12:])
+	m.Ambiguous, m.ConfirmedAt = e.Uint32(b[4:]), e.Uint32(b[12:])
+	m.Restart, m.RuledNot = e.Uint32(b[8:])&m.Ambiguous, e.Uint32(b[8:])&^m.Ambiguous
 	m.Tries, m.Reason, m.Nacks = event.Try(b[16]), b[17], b[18]
 }
 

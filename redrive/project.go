@@ -163,7 +163,8 @@ func (a *applying) member(b event.Body) {
 				a.delivered(m, FactRuledDelivered, b.Try)
 				return
 			}
-			m.Ambiguous &^= 1 << (b.Try - 1)
+			m.certain(b.Try)
+			m.RuledNot |= 1 << (b.Try - 1)
 			m.Facts |= FactRuledNot
 			m.Reason = reasonNumber("ruled_not_delivered")
 		})
@@ -308,11 +309,17 @@ func union(rs event.Ranges) event.Ranges {
 	return event.RangesOf(all...)
 }
 
+// certain takes the doubt, and what a person said about it, off a try.
+func (m *Member) certain(try event.Try) {
+	bit := uint32(1) << (try - 1)
+	m.Ambiguous, m.Restart, m.RuledNot = m.Ambiguous&^bit, m.Restart&^bit, m.RuledNot&^bit
+}
+
 // delivered adds a fact that says that the broker has the message.
 func (a *applying) delivered(m *Member, f Facts, try event.Try) {
 	m.Facts |= f
 	if try > 0 {
-		m.Ambiguous &^= 1 << (try - 1)
+		m.certain(try)
 	}
 	if m.ConfirmedAt == 0 {
 		m.ConfirmedAt = uint32(a.r.TS / 1000)

@@ -345,9 +345,7 @@ func newAnswers(r ledger.Reader, g *Generation, verdicts []Verdict) []Verdict {
 }
 
 // doubted reports whether a late confirm of a try would be news: it is
-// ambiguous, or a person has ruled that it was not delivered. Which tries were
-// ruled on is not kept: only one of those, or one that is ambiguous, can be
-// confirmed late.
+// ambiguous, or a person has ruled that it was not delivered.
 func (m *Member) doubted(try event.Try) bool {
-	return m.Ambiguous&(1<<(try-1)) != 0 || m.Facts.Has(FactRuledNot) && !m.Facts.Has(FactConfirmedLate)
+	return (m.Ambiguous|m.RuledNot)&(1<<(try-1)) != 0
 }

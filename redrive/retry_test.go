@@ -151,6 +151,28 @@ func TestRuledNotDeliveredGoesAgain(t *testing.T) {
 	}
 }
 
+// Only a try that was in doubt can be confirmed late, and only once, whatever
+// was ruled about another try of the member.
+func TestLateConfirmOfATryThatWasNeverInDoubt(t *testing.T) {
+	b := newBook(t)
+	no, first := b.doubtful(retrying)
+	b.rule(no, first, event.RuledNotDelivered)
+	b.resumeIfPaused(no)
+	second := b.intended(no, 1)[0]
+	late := func(try event.Try) int {
+		return len(b.resolve(no, redrive.Verdict{Pos: first.Pos, Try: try, Resolution: event.Confirmed, Late: true}).Records)
+	}
+	if n := late(second.Try); n != 0 {
+		t.Errorf("%d records of a late confirm of a try that is in flight", n)
+	}
+	if n := late(first.Try); n == 0 {
+		t.Error("the late confirm of the try that was ruled on is not recorded")
+	}
+	if n := late(first.Try); n != 0 {
+		t.Errorf("%d records of a late confirm that is known", n)
+	}
+}
+
 // What a restart left in doubt is in doubt like everything else.
 func TestRetryAfterRestart(t *testing.T) {
 	b := newBook(t)
