@@ -1,6 +1,7 @@
 package quarantine_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -44,7 +45,8 @@ type book struct {
 	releases releases
 	reserved map[event.EnvelopeNo]event.GenerationNo
 	last     quarantine.Receipt
-	rough    bool // the state was changed by hand, and the ledger does not know
+	rough    bool   // the state was changed by hand, and the ledger does not know
+	from     string // queue of deliveries. Defaults to orders.dlq
 }
 
 func newBook(t testing.TB) *book { return openBook(t, t.TempDir()) }
@@ -62,9 +64,10 @@ func openBook(t tb, dir string) *book {
 	b.ok(err)
 	t.Cleanup(func() { b.ok(b.store.Close()) })
 	b.releases = releases{key: b.keys.Stamp, of: map[stamp.Stamp]quarantine.Release{}}
-	b.pr = quarantine.Preparer{Rules: quarantine.DefaultRules(), Keys: b.keys, Blobs: b.store, Random: rand.Reader,
-		Policy: &policy.Policy{Version: "7", DefaultOwner: "on-call", Reasons: map[string]policy.Reason{
-			"unknown_sku": {Class: event.Permanent, Owner: "catalog"}, "timeout": {Class: event.Transient}}}}
+	judge, err := quarantine.NewJudge(&policy.Policy{Version: "7", DefaultOwner: "on-call", Reasons: map[string]policy.Reason{
+		"unknown_sku": {Class: event.Permanent, Owner: "catalog"}, "timeout": {Class: event.Transient}}}, nil, time.Time{})
+	b.ok(err)
+	b.pr = quarantine.Preparer{Rules: quarantine.DefaultRules(), Judge: judge, Keys: b.keys, Blobs: b.store, Random: rand.Reader}
 	b.log, err = ledger.Open(b.store, ledger.Options{Program: "test", Origin: origin, Signer: b.keys.Signer, VerifierKey: b.keys.Verifier,
 		Now: func() time.Time { return b.now }, Projectors: b.projectors()})
 	b.ok(err)
@@ -184,7 +187,7 @@ func (b *book) delivery(body string, v amqpwire.View) quarantine.Delivery {
 	props, err := amqpwire.Build(v)
 	b.ok(err)
 	b.last++
-	return quarantine.Delivery{Receipt: b.last, Queue: "orders.dlq", Exchange: "ex", RoutingKey: "rk", Properties: props,
+	return quarantine.Delivery{Receipt: b.last, Queue: cmp.Or(b.from, "orders.dlq"), Exchange: "ex", RoutingKey: "rk", Properties: props,
 		Body: []byte(body), DeliveryCount: -1}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/redrivehq/redrive/ledger"
 	"github.com/redrivehq/redrive/ledger/event"
 	"github.com/redrivehq/redrive/quarantine/amqpwire"
-	"github.com/redrivehq/redrive/quarantine/policy"
 	"github.com/redrivehq/redrive/quarantine/stamp"
 )
 
@@ -37,10 +36,10 @@ type Origin struct {
 // Preparer does the part of a capture that needs no transaction: reading the
 // message, and sealing it.
 type Preparer struct {
-	Rules  Rules
-	Policy *policy.Policy
-	Keys   Keys
-	Blobs  Blobs
+	Rules Rules
+	Judge *Judge
+	Keys  Keys
+	Blobs Blobs
 	// Random yields the secrets. Always crypto/rand outside tests.
 	Random io.Reader
 	// MaxBody is the size in bytes of the largest body that is taken. Defaults
@@ -89,19 +88,15 @@ func (pr *Preparer) Prepare(d Delivery, from Origin, now time.Time) (*Prepared, 
 	if d.Redelivered {
 		f.Redelivered = 1
 	}
-	pr.Rules.identify(f, &v, d.Body)
+	broker := pr.Rules.identify(f, &v, d.Body)
 	f.Fingerprint = fingerprint(f.Type, d.Body)
-	if f.DiedQueue == "" && f.Reason != "" {
-		// A worker's copy has no history of the broker: the policy says whose it is.
-		f.DiedQueue, _ = pr.Policy.Home(d.Queue)
-	}
 	if f.FirstDied == 0 || f.FirstDied > f.Captured {
 		// Unknown, or of a clock that is wrong: the retention clock must not wait
 		// for a time to come.
 		f.FirstDied = f.Captured
 	}
-	f.Class, f.Owner = pr.Policy.Classify(f.Reason, f.LastReason)
-	f.Policy = pr.Policy.Version
+	o := &Original{Exchange: d.Exchange, RoutingKey: d.RoutingKey, Properties: d.Properties, Body: d.Body}
+	pr.Judge.judge(f, &v, o, broker, pr.Rules.errorText(&v, d.Body))
 	var present bool
 	var err error
 	if p.stamp, p.mac, present, err = stamp.Read(v); err != nil {

@@ -197,8 +197,9 @@ func DefaultRules() Rules {
 	}
 }
 
-// identify fills the Facts that come from the message itself.
-func (ru *Rules) identify(f *Facts, v *amqpwire.View, body []byte) {
+// identify fills the Facts that come from the message itself. Broker is the
+// reason for which the broker moved it, as the broker spells it.
+func (ru *Rules) identify(f *Facts, v *amqpwire.View, body []byte) (broker string) {
 	get := func(es []Expression) string {
 		s, _ := find(es, v, body)
 		return s
@@ -214,7 +215,7 @@ func (ru *Rules) identify(f *Facts, v *amqpwire.View, body []byte) {
 	if n, err := strconv.ParseInt(get(ru.Attempts), 10, 32); err == nil && n >= 0 {
 		f.Attempts = n + 1 // a retry count of n means n+1 runs of the handler
 	}
-	ru.deaths(f, v, body)
+	return ru.deaths(f, v, body)
 }
 
 // lastFailure is the latest death at the hands of a consumer: one that expired
@@ -229,26 +230,19 @@ func lastFailure(h *amqpwire.DeathHistory) (amqpwire.Death, bool) {
 	return h.Last()
 }
 
-// brokerReasons are the reasons of messages that the broker itself moved aside.
-var brokerReasons = map[string]string{
-	"rejected": "rejected", "expired": "expired", "maxlen": "overflow", "delivery_limit": "worker_crash",
-}
-
 // deaths fills in where, when and why the message died.
-func (ru *Rules) deaths(f *Facts, v *amqpwire.View, body []byte) {
+func (ru *Rules) deaths(f *Facts, v *amqpwire.View, body []byte) (broker string) {
 	h := v.DeathHistory()
 	if last, ok := lastFailure(&h); ok {
 		f.DiedQueue = clean(last.Queue, maxValue)
 		f.Died = instant(last.Time, last.Time > 0)
-		f.Reason = brokerReasons[last.Reason]
+		broker = last.Reason
 	}
 	if first, ok := h.First(); ok {
 		f.FirstDied = instant(first.Time, first.Time > 0)
 	}
 	f.origin(&h)
-	if own, _ := find(ru.Reason, v, body); own != "" {
-		f.Reason = own
-	}
+	f.Reason, _ = find(ru.Reason, v, body)
 	f.LastReason, _ = find(ru.LastReason, v, body)
 	if f.LastReason == f.Reason {
 		f.LastReason = ""
@@ -258,6 +252,7 @@ func (ru *Rules) deaths(f *Facts, v *amqpwire.View, body []byte) {
 			f.FirstDied = t
 		}
 	}
+	return broker
 }
 
 // origin finds how the message had been published before its first death. The
@@ -310,6 +305,10 @@ func instant(seconds uint64, present bool) uint64 {
 // what looks like a secret masked.
 func (ru *Rules) Diagnostic(o *Original, masks []Mask) string {
 	v := amqpwire.Parse(o.Properties)
-	text, _ := find(ru.LastError, &v, o.Body)
-	return clean(ApplyMasks(text, masks), 512)
+	return clean(ApplyMasks(ru.errorText(&v, o.Body), masks), 512)
+}
+
+func (ru *Rules) errorText(v *amqpwire.View, body []byte) string {
+	text, _ := find(ru.LastError, v, body)
+	return text
 }

@@ -55,7 +55,7 @@ func TestLookupWithinAQueue(t *testing.T) {
 func TestCopyOfAWorkerDiedAtItsHome(t *testing.T) {
 	b := newBook(t)
 	worked := func(name, quarantine string) policy.Queue { return policy.Queue{Name: name, Quarantine: quarantine} }
-	b.pr.Policy.Queues = []policy.Queue{worked("orders", "orders.dlq"), worked("red", "shared.dlq"), worked("blue", "shared.dlq")}
+	b.judgeBy(&policy.Policy{Queues: []policy.Queue{worked("orders", "orders.dlq"), worked("red", "shared.dlq"), worked("blue", "shared.dlq")}}, "", nil)
 	for _, x := range []struct {
 		queue string
 		view  amqpwire.View

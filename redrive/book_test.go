@@ -63,9 +63,10 @@ func openBook(t tb, dir string) *book {
 	b.store, err = bolt.Open(data, bolt.Options{Command: "test", MinFree: 1, Reserve: 1})
 	b.ok(err)
 	t.Cleanup(func() { b.ok(b.store.Close()) })
-	b.pr = quarantine.Preparer{Rules: quarantine.DefaultRules(), Keys: b.keys, Blobs: b.store, Random: rand.Reader,
-		Policy: &policy.Policy{Version: "7", DefaultOwner: "on-call", Reasons: map[string]policy.Reason{
-			"unknown_sku": {Class: event.Permanent, Owner: "catalog"}, "half_done": {Class: event.AmbiguousOutcome, Owner: "payments"}}}}
+	judge, err := quarantine.NewJudge(&policy.Policy{Version: "7", DefaultOwner: "on-call", Reasons: map[string]policy.Reason{
+		"unknown_sku": {Class: event.Permanent, Owner: "catalog"}, "half_done": {Class: event.AmbiguousOutcome, Owner: "payments"}}}, nil, time.Time{})
+	b.ok(err)
+	b.pr = quarantine.Preparer{Rules: quarantine.DefaultRules(), Judge: judge, Keys: b.keys, Blobs: b.store, Random: rand.Reader}
 	b.open()
 	t.Cleanup(b.check)
 	return b

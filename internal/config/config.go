@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 
 	"github.com/redrivehq/redrive/internal/strictyaml"
-	"github.com/redrivehq/redrive/ledger/event"
 	"github.com/redrivehq/redrive/quarantine"
 	"github.com/redrivehq/redrive/quarantine/policy"
 	"github.com/redrivehq/redrive/redrive"
@@ -35,7 +35,7 @@ type Config struct {
 	// Destinations are the only places to which messages are released, besides
 	// the queues in which they died. Empty: only those queues.
 	Destinations []Destination `yaml:"destinations"`
-	// Policy gives failure reasons their class and owner.
+	// Policy gives failure reasons their class and owner, and more in a file.
 	Policy Policy `yaml:"policy"`
 	// Limits are the defaults of plans.
 	Limits Limits `yaml:"limits"`
@@ -90,13 +90,16 @@ type Broker struct {
 // Source is a queue with dead messages.
 type Source struct {
 	Queue string `yaml:"queue"`
-	// Retention overrides the deadline for open envelopes of this queue.
+	// Retention overrides the deadline for open envelopes of this queue. Defaults
+	// to the retention in the policy file, else to retention.deadline.
 	Retention Duration `yaml:"retention"`
 	// Identity overrides where values are found in a message: lists of
 	// header:NAME, property:NAME, body:/JSON/POINTER.
 	Identity map[string][]string `yaml:"identity"`
 	// Prefetch is how many messages may be in flight. Defaults to 200.
 	Prefetch int `yaml:"prefetch"`
+
+	worked *policy.Queue // what the policy says about where its messages died
 }
 
 // Destination is a place that plans may name.
@@ -107,8 +110,9 @@ type Destination struct {
 	// Evidence is outcomes, returns_only or reconcile. Defaults to
 	// returns_only.
 	Evidence string `yaml:"evidence"`
-	// OutcomeDeadline is how long an outcome may take. Defaults to 20m, which
-	// is 1.2 times the reference retry ladder plus five minutes.
+	// OutcomeDeadline is how long an outcome may take. Defaults to 1.2 times the
+	// queue's whole retry ladder in the policy file, plus five minutes; without a
+	// policy for it to 20m, which is that of the reference system.
 	OutcomeDeadline Duration `yaml:"outcome_deadline"`
 	// Bake is how long a stage waits after its last change. Defaults to 60s.
 	Bake Duration `yaml:"bake"`
@@ -136,19 +140,6 @@ type Destination struct {
 	// MaxDepth is how many messages may wait at the destination before a start.
 	// Defaults to 10,000.
 	MaxDepth int64 `yaml:"max_depth"`
-}
-
-// Policy is the inline form of the policy.
-type Policy struct {
-	Version      string            `yaml:"version"`
-	DefaultOwner string            `yaml:"default_owner"`
-	Reasons      map[string]Reason `yaml:"reasons"`
-}
-
-// Reason is what a reason means.
-type Reason struct {
-	Class string `yaml:"class"`
-	Owner string `yaml:"owner"`
 }
 
 // Limits are defaults of plans.
@@ -208,7 +199,8 @@ type Duration = strictyaml.Duration
 // ParseDuration reads 90s, 5m, 14d, and the forms of Go such as 1.5s.
 func ParseDuration(s string) (time.Duration, error) { return strictyaml.ParseDuration(s) }
 
-// Load reads a configuration file, applies the environment and checks it.
+// Load reads a configuration file with its policy file, applies the environment
+// and checks it.
 func Load(path string) (*Config, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -217,10 +209,18 @@ func Load(path string) (*Config, error) {
 		}
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	return Parse(path, b)
+	c, err := Parse(path, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.loadPolicy(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-// Parse reads a configuration from its text; name stands in errors.
+// Parse reads a configuration from its text; name stands in errors. It reads no
+// policy file: see Load.
 func Parse(name string, text []byte) (*Config, error) {
 	c := &Config{}
 	if err := strictyaml.Decode(text, c); errors.Is(err, strictyaml.ErrEmpty) {
@@ -332,7 +332,7 @@ func (c *Config) validate() error {
 	if err := c.validateBrake(); err != nil {
 		return err
 	}
-	if _, err := c.BuildPolicy(); err != nil {
+	if err := c.Policy.validate(); err != nil {
 		return err
 	}
 	_, err := c.BuildMasks()
@@ -364,23 +364,11 @@ func ParseEvidence(s string) (redrive.Evidence, error) {
 	return "", fmt.Errorf("evidence %q: want outcomes, returns_only or reconcile", s)
 }
 
-// BuildPolicy makes the policy.
-func (c *Config) BuildPolicy() (*policy.Policy, error) {
-	p := &policy.Policy{Version: c.Policy.Version, DefaultOwner: c.Policy.DefaultOwner, Reasons: map[string]policy.Reason{}}
-	for name, r := range c.Policy.Reasons {
-		class, ok := event.ParseClass(r.Class)
-		if !ok {
-			return nil, fmt.Errorf("policy.reasons.%s: class %q is unknown; classes are transient, systemic, permanent, business_rejection, ambiguous_effect, consumer_defect", name, r.Class)
-		}
-		p.Reasons[name] = policy.Reason{Class: class, Owner: r.Owner}
-	}
-	return p, nil
-}
-
-// BuildMasks makes the masks, the built-in ones first.
+// BuildMasks makes the masks: the built-in ones, those of the policy file, and
+// its own.
 func (c *Config) BuildMasks() ([]quarantine.Mask, error) {
 	out := quarantine.DefaultMasks()
-	for _, m := range c.Masks {
+	for _, m := range append(c.policyMasks(), c.Masks...) {
 		mask, err := quarantine.NewMask(m.Name, m.Pattern)
 		if err != nil {
 			return nil, err
@@ -390,9 +378,15 @@ func (c *Config) BuildMasks() ([]quarantine.Mask, error) {
 	return out, nil
 }
 
-// Rules are the default ones with the overrides of the source.
+// Rules are the default ones, with the names of the policy, and over them the
+// overrides of the source.
 func (s *Source) Rules() (quarantine.Rules, error) {
 	ru := quarantine.DefaultRules()
+	if s.worked != nil {
+		if err := ru.TakeFrom(s.worked); err != nil {
+			return ru, fmt.Errorf("policy: %w", err)
+		}
+	}
 	fields := map[string]*[]quarantine.Expression{
 		"operation": &ru.Operation, "type": &ru.Type, "schema_version": &ru.Schema, "ordering_key": &ru.OrderingKey,
 		"sequence": &ru.Sequence, "producer": &ru.Producer, "consumer_version": &ru.Consumer, "trace_id": &ru.TraceID,
@@ -419,12 +413,16 @@ func (s *Source) Rules() (quarantine.Rules, error) {
 // Source returns the settings of a queue; one that is not configured has the
 // defaults.
 func (c *Config) Source(queue string) Source {
+	out := Source{Queue: queue, Prefetch: 200}
 	for _, s := range c.Sources {
 		if s.Queue == queue {
-			return s
+			out = s
 		}
 	}
-	return Source{Queue: queue, Prefetch: 200}
+	if out.worked = c.worked(queue); out.worked != nil && out.Retention == 0 {
+		out.Retention = Duration(out.worked.Retention)
+	}
+	return out
 }
 
 // Exchange returns the settings of an exchange that is listed for all routing

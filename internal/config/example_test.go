@@ -36,6 +36,9 @@ func collectKeys(typ reflect.Type, path string, keys map[string]string) {
 		return
 	}
 	for i := range typ.NumField() {
+		if !typ.Field(i).IsExported() {
+			continue
+		}
 		key, options, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
 		if options == "inline" {
 			collectKeys(typ.Field(i).Type, path, keys)

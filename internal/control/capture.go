@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrivehq/redrive/internal/api"
+	"github.com/redrivehq/redrive/internal/config"
 	"github.com/redrivehq/redrive/ledger"
 	"github.com/redrivehq/redrive/ledger/event"
 	"github.com/redrivehq/redrive/quarantine"
@@ -118,10 +119,14 @@ func (c *Controller) newCapture(queue string, req api.CaptureRequest) (*capture,
 	if err != nil {
 		return nil, usage(err)
 	}
+	judge, err := c.judge()
+	if err != nil {
+		return nil, err
+	}
 	cp := &capture{c: c, queue: queue, max: req.Max, follow: req.Follow, unpark: req.Unpark,
 		prefetch: s.Prefetch, bytes: inFlightBytes / 4, tell: func(api.Progress) {},
 		sum: api.QueueSummary{Queue: queue, Ready: -1},
-		preparer: quarantine.Preparer{Rules: rules, Policy: c.policy, Keys: c.o.Keys, Blobs: c.o.Blobs, Random: c.o.Random,
+		preparer: quarantine.Preparer{Rules: rules, Judge: judge, Keys: c.o.Keys, Blobs: c.o.Blobs, Random: c.o.Random,
 			MaxBody: c.o.Config.Store.MaxBodyMiB << 20}}
 	if c.log.NeedsRecovery() {
 		cp.wary = maxWary
@@ -130,6 +135,15 @@ func (c *Controller) newCapture(queue string, req api.CaptureRequest) (*capture,
 		cp.prefetch = req.Prefetch
 	}
 	return cp, nil
+}
+
+// judge makes a judge by the policy. What its rules call "now" is this moment.
+func (c *Controller) judge() (*quarantine.Judge, error) {
+	j, err := quarantine.NewJudge(c.policy, c.o.Predicates, c.o.Now())
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w: %w", err, config.ErrInvalid)
+	}
+	return j, nil
 }
 
 // States of a queue that is being captured, as status shows them.

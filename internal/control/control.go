@@ -114,6 +114,10 @@ func Open(ctx context.Context, o Options) (*Controller, error) {
 	if c.policy, err = o.Config.BuildPolicy(); err != nil {
 		return nil, err
 	}
+	// A rule that cannot be used is found now, not when somebody captures.
+	if _, err = c.judge(); err != nil {
+		return nil, err
+	}
 	if c.masks, err = o.Config.BuildMasks(); err != nil {
 		return nil, err
 	}
@@ -310,6 +314,9 @@ const dueRounds = 4
 func (c *Controller) retention() quarantine.Retention {
 	r := quarantine.Retention{Deadline: time.Duration(c.o.Config.Retention.Deadline),
 		PayloadAge: time.Duration(c.o.Config.Retention.PayloadAge), ByQueue: map[string]time.Duration{}}
+	for _, q := range c.policy.Queues {
+		r.ByQueue[q.Quarantine] = q.Retention
+	}
 	for _, s := range c.o.Config.Sources {
 		if s.Retention > 0 {
 			r.ByQueue[s.Queue] = time.Duration(s.Retention)

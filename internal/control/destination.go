@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/redrivehq/redrive/internal/api"
@@ -167,6 +168,15 @@ func (p *planning) allowed(d redrive.Destination) (redrive.Destination, error) {
 		return d, &api.Error{Code: api.CodeRefused, Message: fmt.Sprintf("%s is neither the queue in which the messages died nor listed under destinations in the configuration", destinationText(d))}
 	}
 	return d, nil
+}
+
+// patience is how long an outcome of a destination may take by default: what the
+// policy says about the queue, else what it is in the reference system.
+func (c *Controller) patience(d redrive.Destination) time.Duration {
+	if q, ok := c.policy.Queue(d.RoutingKey); ok && d.Exchange == "" && !d.Original {
+		return q.OutcomeDeadline()
+	}
+	return 20 * time.Minute
 }
 
 func destinationText(d redrive.Destination) string {

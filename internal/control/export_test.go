@@ -6,11 +6,10 @@ import (
 	"github.com/redrivehq/redrive/ledger"
 	"github.com/redrivehq/redrive/ledger/event"
 	"github.com/redrivehq/redrive/quarantine"
-	"github.com/redrivehq/redrive/quarantine/policy"
 )
 
-// Policy lets benchmarks prepare captures.
-func (c *Controller) Policy() *policy.Policy { return c.policy }
+// Judge lets tests and benchmarks prepare captures.
+func (c *Controller) Judge() (*quarantine.Judge, error) { return c.judge() }
 
 // Pin lets tests begin after the first contact with the broker.
 func (c *Controller) Pin(ctx context.Context, p quarantine.Pin) error { return c.pin(ctx, "", p) }

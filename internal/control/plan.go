@@ -315,7 +315,7 @@ func (p *planning) describe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	deadline, err := duration(r.OutcomeDeadline, time.Duration(set.OutcomeDeadline), 20*time.Minute)
+	deadline, err := duration(r.OutcomeDeadline, time.Duration(set.OutcomeDeadline), p.c.patience(d))
 	if err != nil {
 		return err
 	}

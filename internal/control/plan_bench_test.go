@@ -121,7 +121,9 @@ func BenchmarkPlanOfAMillion(b *testing.B) {
 // fill captures n small messages.
 func fill(b *testing.B, c *control.Controller, keys quarantine.Keys, blobs quarantine.Blobs, n int) {
 	b.Helper()
-	pr := quarantine.Preparer{Rules: quarantine.DefaultRules(), Policy: c.Policy(), Keys: keys, Blobs: blobs, Random: rand.Reader}
+	judge, err := c.Judge()
+	must(b, err)
+	pr := quarantine.Preparer{Rules: quarantine.DefaultRules(), Judge: judge, Keys: keys, Blobs: blobs, Random: rand.Reader}
 	for from := 0; from < n; from += 500 {
 		var batch quarantine.Batch
 		for i := range 500 {

@@ -243,7 +243,9 @@ func dead(id string, body []byte) quarantine.Delivery {
 // capture stores messages of a queue, and returns their numbers as ids.
 func (w *world) capture(queue string, ds ...quarantine.Delivery) []string {
 	w.Helper()
-	pr := quarantine.Preparer{Rules: quarantine.DefaultRules(), Policy: w.c.Policy(), Keys: w.keys, Blobs: w.store, Random: rand.Reader}
+	judge, err := w.c.Judge()
+	must(w, err)
+	pr := quarantine.Preparer{Rules: quarantine.DefaultRules(), Judge: judge, Keys: w.keys, Blobs: w.store, Random: rand.Reader}
 	var batch quarantine.Batch
 	ids := make([]string, 0, len(ds))
 	for _, d := range ds {
