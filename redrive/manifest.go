@@ -6,7 +6,7 @@ import (
 
 	"github.com/redrivehq/redrive/ledger"
 	"github.com/redrivehq/redrive/ledger/event"
-	"github.com/redrivehq/redrive/quarantine/amqpwire"
+	"github.com/redrivehq/redrive/quarantine"
 	"github.com/redrivehq/redrive/quarantine/stamp"
 )
 
@@ -182,14 +182,9 @@ func (m *Manifest) Places() []Destination {
 // workers wrote about the failed attempts, older stamps, and what would route
 // or delay the message elsewhere. Exact names, no prefixes.
 func DefaultStrip() []string {
-	list := []string{
-		amqpwire.HeaderDeath,
-		amqpwire.HeaderFirstDeathExchange, amqpwire.HeaderFirstDeathQueue, amqpwire.HeaderFirstDeathReason,
-		amqpwire.HeaderLastDeathExchange, amqpwire.HeaderLastDeathQueue, amqpwire.HeaderLastDeathReason,
-		amqpwire.HeaderDeliveryCount, amqpwire.HeaderAcquiredCount,
-		"CC", "BCC", "x-delay",
+	list := append(quarantine.BrokerHeaders(),
 		"x-retry-count", "x-death-reason", "x-last-reason", "x-last-error",
-	}
+		quarantine.HeaderDiedQueue, quarantine.HeaderDiedAt)
 	return append(list, stamp.Names()...)
 }
 

@@ -36,9 +36,6 @@ func BuildMessage(o *quarantine.Original, d Destination, m *Manifest, s Stamped,
 	if m.Expiration != KeepExpiration {
 		e.Drop(amqpwire.Expiration)
 	}
-	if v.UserID != caps.UserID {
-		e.Drop(amqpwire.UserID)
-	}
 	if m.Mode != 0 {
 		e.SetDeliveryMode(uint8(m.Mode))
 	}
@@ -49,27 +46,13 @@ func BuildMessage(o *quarantine.Original, d Destination, m *Manifest, s Stamped,
 	if s.Gap != "" {
 		e.Set(amqpwire.StringField(stamp.HeaderGap, s.Gap))
 	}
-	props, err := e.Bytes()
-	if errors.Is(err, amqpwire.ErrUnwalkable) {
-		return Message{}, &RefusedError{Reason: "unwalkable_headers", Detail: "the header table cannot be edited without guessing"}
-	}
-	if err != nil {
-		return Message{}, &RefusedError{Reason: "invalid_property", Detail: fmt.Sprint(err)}
-	}
-	switch {
-	case caps.MaxBody > 0 && len(o.Body) > caps.MaxBody:
-		return Message{}, &RefusedError{Reason: "body_too_large", Detail: fmt.Sprintf("%d bytes, the broker takes %d", len(o.Body), caps.MaxBody)}
-	case caps.MaxHeader > 0 && len(props)+headerFrame > caps.MaxHeader:
-		return Message{}, &RefusedError{Reason: "header_too_large", Detail: fmt.Sprintf("%d bytes, the broker takes %d", len(props)+headerFrame, caps.MaxHeader)}
-	case v.ReplyTo == "amq.rabbitmq.reply-to":
-		return Message{}, &RefusedError{Reason: "invalid_property", Detail: "direct reply-to: the requester is gone"}
+	limits := quarantine.Limits{MaxBody: caps.MaxBody, MaxHeader: caps.MaxHeader, UserID: caps.UserID}
+	props, err := limits.Republish(e, &v, len(o.Body))
+	if bad := (*quarantine.UnsendableError)(nil); errors.As(err, &bad) {
+		return Message{}, &RefusedError{Reason: bad.Reason, Detail: bad.Detail}
 	}
 	return Message{Dest: d, Properties: props, Body: o.Body}, nil
 }
-
-// headerFrame is what a content header frame holds before the properties:
-// class, weight and body size.
-const headerFrame = 12
 
 // maxSet bounds the headers that a manifest puts on, and maxSetValue each of
 // their values in bytes.

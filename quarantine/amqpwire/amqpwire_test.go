@@ -256,6 +256,31 @@ func TestEditRefuses(t *testing.T) {
 
 // A content type is set where there was one and where there was none, and
 // nothing else changes.
+func TestSetExpiration(t *testing.T) {
+	for name, v := range map[string]View{
+		"none before": {Present: MessageID | Priority, MessageID: "m", Priority: 3},
+		"another":     {Present: MessageID | Priority | Expiration, MessageID: "m", Priority: 3, Expiration: "60000"},
+	} {
+		before, err := Build(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Edit(before)
+		e.Drop(Expiration) // what is set stays
+		e.SetExpiration(1250)
+		after, err := e.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Present |= Expiration
+		v.Expiration = "1250"
+		want, err := Build(v)
+		if err != nil || !bytes.Equal(after, want) {
+			t.Errorf("%s: %x, want %x (%v)", name, after, want, err)
+		}
+	}
+}
+
 func TestSetContentType(t *testing.T) {
 	for _, had := range []View{{}, {Present: ContentType, ContentType: "text/plain"}, {Present: Priority | MessageID | Headers, Priority: 3, MessageID: "m",
 		Headers: []Field{StringField("a", "b")}}} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // ErrUnwalkable is returned when an edit would have to guess where a property
@@ -19,12 +20,12 @@ type Editor struct {
 	strip []string
 	drop  Property
 	set   []Field
-	mode  int     // delivery mode to set, -1 for none
-	typed *string // content type to set
+	mode  int                 // delivery mode to set, -1 for none
+	short map[Property]string // short strings to set
 }
 
 // Edit starts changes to props, which is never modified.
-func Edit(props []byte) *Editor { return &Editor{props: props, mode: -1} }
+func Edit(props []byte) *Editor { return &Editor{props: props, mode: -1, short: map[Property]string{}} }
 
 // Strip removes all headers of these exact names. When the last header goes,
 // the empty table stays: whether the property is present is never changed by
@@ -50,22 +51,27 @@ func (e *Editor) Set(fields ...Field) {
 func (e *Editor) SetDeliveryMode(m uint8) { e.mode = int(m) }
 
 // SetContentType sets the content type, which has at most 255 bytes.
-func (e *Editor) SetContentType(s string) { e.typed = &s }
+func (e *Editor) SetContentType(s string) { e.short[ContentType] = s }
+
+// SetExpiration sets the time-to-live, milliseconds in decimal.
+func (e *Editor) SetExpiration(ms uint32) {
+	e.short[Expiration] = strconv.FormatUint(uint64(ms), 10)
+}
 
 // Bytes returns the edited properties. It returns ErrUnwalkable when a change
 // was asked for and the bytes cannot be understood far enough to make it,
 // ErrTooLong or ErrValue for a header that no frame can hold, and nil bytes
 // with every error. The result may alias the input when nothing changed.
 func (e *Editor) Bytes() ([]byte, error) {
-	if len(e.strip) == 0 && len(e.set) == 0 && e.drop == 0 && e.mode < 0 && e.typed == nil {
+	if len(e.strip) == 0 && len(e.set) == 0 && e.drop == 0 && e.mode < 0 && len(e.short) == 0 {
 		return e.props, nil
 	}
 	l := scan(e.props)
 	if l.problem != "" {
 		return nil, fmt.Errorf("%s: %w", l.problem, ErrUnwalkable)
 	}
-	if e.typed != nil && len(*e.typed) > 255 {
-		return nil, fmt.Errorf("a content type of %d bytes: %w", len(*e.typed), ErrTooLong)
+	if n := len(e.short[ContentType]); n > 255 {
+		return nil, fmt.Errorf("a content type of %d bytes: %w", n, ErrTooLong)
 	}
 	flags := e.flags(l.flags)
 	out := make([]byte, 0, len(e.props)+64*len(e.set)+8)
@@ -79,6 +85,7 @@ func (e *Editor) Bytes() ([]byte, error) {
 			continue
 		}
 		value := e.props[l.spans[i].from:l.spans[i].to]
+		text, short := e.short[p]
 		switch {
 		case p == Headers:
 			if l.flags&e.drop&p != 0 {
@@ -88,8 +95,8 @@ func (e *Editor) Bytes() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-		case p == ContentType && e.typed != nil:
-			out = append(append(out, byte(len(*e.typed))), *e.typed...)
+		case short:
+			out = append(append(out, byte(len(text))), text...)
 		case p == DeliveryMode && e.mode >= 0:
 			out = append(out, byte(e.mode))
 		default:
@@ -108,8 +115,8 @@ func (e *Editor) flags(before Property) Property {
 	if e.mode >= 0 {
 		flags |= DeliveryMode
 	}
-	if e.typed != nil {
-		flags |= ContentType
+	for p := range e.short {
+		flags |= p
 	}
 	return flags
 }
