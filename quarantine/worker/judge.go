@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redrivehq/redrive/ledger/event"
+	"github.com/redrivehq/redrive/quarantine"
 )
 
 // judge runs a message that has passed the gate, tells the gate what it learned,
@@ -108,6 +109,10 @@ func (w *worker) malformed(m *Message) string {
 // anyType stands in a policy for the types that it does not name.
 const anyType = "*"
 
+// maxStack bounds the stack of a panic in the log, in bytes. It has names of
+// functions and no values of strings.
+const maxStack = 8 << 10
+
 // run calls the handler and decides by its error.
 func (w *worker) run(ctx context.Context, m *Message) Decision {
 	timedOut, err := w.call(ctx, m)
@@ -131,7 +136,7 @@ func (w *worker) call(ctx context.Context, m *Message) (timedOut bool, err error
 			if v := recover(); v != nil {
 				err = panicked(v)
 				w.o.Log.LogAttrs(ctx, slog.LevelError, "the handler panicked", slog.String("event", "handler_panic"),
-					slog.String("queue", w.q.Name), slog.String("message_id", m.ID), slog.String("stack", w.text(string(debug.Stack()))))
+					slog.String("queue", w.q.Name), slog.String("message_id", m.ID), slog.String("stack", quarantine.CleanText(string(debug.Stack()), maxStack)))
 			}
 			result <- err
 		}()
