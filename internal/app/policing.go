@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 
 	"github.com/redrivehq/redrive/internal/api"
 	"github.com/redrivehq/redrive/internal/broker/local"
@@ -18,7 +16,7 @@ import (
 
 // PolicyChoice says which policy a command is about, and which of its queues.
 type PolicyChoice struct {
-	File   string   // the policy file
+	File   string   // the policy file. Defaults to that of the configuration
 	Queues []string // empty: all of them
 }
 
@@ -54,18 +52,6 @@ func PolicyAlerts(s Settings, choice PolicyChoice) (metrics.Rules, error) {
 	return metrics.Alerts(p), nil
 }
 
-func (c PolicyChoice) read(Settings) (*policy.Policy, error) {
-	text, err := os.ReadFile(c.File)
-	if err != nil {
-		return nil, &api.Error{Code: api.CodeConfig, Message: fmt.Sprintf("read the policy: %v", err)}
-	}
-	p, err := policy.Parse(c.File, text)
-	if err != nil {
-		return nil, &api.Error{Code: api.CodeConfig, Message: err.Error()}
-	}
-	return p, nil
-}
-
 // withLayout runs f with the configured broker, which is closed afterwards.
 func withLayout(ctx context.Context, s Settings, choice PolicyChoice, f func(quarantine.Layout, []policy.Queue) error) (err error) {
 	s = s.withDefaults()
@@ -77,7 +63,7 @@ func withLayout(ctx context.Context, s Settings, choice PolicyChoice, f func(qua
 	if err != nil {
 		return err
 	}
-	cfg, err := config.Load(s.Config)
+	cfg, err := config.Load(s.Config, checkRules)
 	if err != nil {
 		return wire(err)
 	}

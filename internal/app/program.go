@@ -71,7 +71,7 @@ func open(ctx context.Context, s Settings) (*program, error) {
 	if !bolt.Exists(s.Data) {
 		return nil, fmt.Errorf("%s: %w", s.Data, bolt.ErrMissing)
 	}
-	cfg, err := config.Load(s.Config)
+	cfg, err := config.Load(s.Config, checkRules)
 	if err != nil {
 		return nil, err
 	}

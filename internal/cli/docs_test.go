@@ -128,7 +128,7 @@ func TestDocumentedCommands(t *testing.T) {
 	fenced := regexp.MustCompile("(?s)```(?:console|sh|bash)\n(.*?)```")
 	inline := regexp.MustCompile("`(redrive [^`]+)`")
 	n := 0
-	for _, path := range []string{"README.md", "docs/operating.md", "docs/topology.md", "docs/design.md"} {
+	for _, path := range []string{"README.md", "docs/operating.md", "docs/policy.md", "docs/topology.md", "docs/design.md"} {
 		text := read(t, path)
 		var lines []string
 		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
@@ -168,7 +168,7 @@ func TestDocumentedFlags(t *testing.T) {
 	walk(newRoot(&command{}))
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
 	n := 0
-	for _, path := range []string{"README.md", "docs/operating.md", "docs/topology.md", "docs/design.md", "CHANGELOG.md"} {
+	for _, path := range []string{"README.md", "docs/operating.md", "docs/policy.md", "docs/topology.md", "docs/design.md", "CHANGELOG.md"} {
 		for _, m := range regexp.MustCompile("`[^`\n]+`").FindAllString(read(t, path), -1) {
 			for _, name := range flag.FindAllString(m, -1) {
 				if n++; !known[name] && !strings.HasSuffix(name, "-") {

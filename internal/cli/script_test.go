@@ -32,7 +32,7 @@ var stories = map[string]string{
 	"generation resume": "secondshell", "generation abort": "abort", "generation limit": "limit", "generation rule": "rule",
 	"generation watch": "watch", "generation close": "release", "generation report": "report", "generation reconcile": "reconcile",
 	"outcome report": "outcome", "outcome import": "release",
-	"policy apply": "policy_apply", "policy check": "policy_apply", "policy alerts": "policy_alerts",
+	"policy show": "policy_show", "policy schema": "policy_show", "policy apply": "policy_apply", "policy check": "policy_apply", "policy alerts": "policy_alerts",
 	"ledger tail": "ledger", "ledger verify": "ledger", "ledger export": "ledger", "ledger checkpoint": "ledger",
 	"store check": "store", "store rebuild": "store", "store compact": "purge",
 }
@@ -90,7 +90,7 @@ var shapes = map[string]any{
 	"page": api.EnvelopePage{}, "groups": api.EnvelopeGrouping{}, "envelope": api.Envelope{}, "changed": api.Changed{}, "repair": api.Repair{}, "comparison": api.Comparison{},
 	"plan": api.Plan{}, "generation": api.Generation{}, "generations": api.GenerationPage{}, "paused": api.Paused{},
 	"report": api.Report{}, "reconciliation": api.Reconciliation{}, "outcomes": api.OutcomeResult{}, "verify": api.VerifyResult{}, "export": api.ExportResult{},
-	"policy_plan": api.PolicyPlan{}, "policy_check": api.PolicyCheck{}, "rules": metrics.Rules{},
+	"policy": api.PolicyShow{}, "policy_plan": api.PolicyPlan{}, "policy_check": api.PolicyCheck{}, "rules": metrics.Rules{},
 	"checkpoint": api.CheckpointInfo{}, "check": api.StoreReport{}, "rebuild": api.RebuildReport{},
 }
 

@@ -12,7 +12,7 @@ import (
 
 func newPolicy(c *command) *cobra.Command {
 	cmd := &cobra.Command{Use: "policy", Short: "How queues are worked: the policy file, and the broker held against it"}
-	cmd.AddCommand(newPolicyApply(c), newPolicyCheck(c), newPolicyAlerts(c))
+	cmd.AddCommand(newPolicyShow(c), newPolicySchema(c), newPolicyApply(c), newPolicyCheck(c), newPolicyAlerts(c))
 	return cmd
 }
 
@@ -47,9 +47,9 @@ broker is out of reach.`,
 }
 
 func choosePolicy(cmd *cobra.Command, p *app.PolicyChoice) {
-	cmd.Flags().StringVar(&p.File, "policy", "", "policy file")
+	cmd.Flags().StringVar(&p.File, "policy", "", "policy file; default: policy.file of the configuration")
 	cmd.Flags().StringArrayVar(&p.Queues, "queue", nil, "queue of the policy, may be given again; default: all of them")
-	_ = cmd.MarkFlagRequired("policy") // the flag exists
+	neverEmpty(cmd.Flags(), "policy")
 }
 
 func (c *command) showPolicyPlan(r api.PolicyPlan) {

@@ -200,8 +200,8 @@ type Duration = strictyaml.Duration
 func ParseDuration(s string) (time.Duration, error) { return strictyaml.ParseDuration(s) }
 
 // Load reads a configuration file with its policy file, applies the environment
-// and checks it.
-func Load(path string) (*Config, error) {
+// and checks it. Further checks are about the policy file.
+func Load(path string, checks ...func(*policy.Policy) error) (*Config, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -213,7 +213,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.loadPolicy(filepath.Dir(path)); err != nil {
+	if err := c.loadPolicy(filepath.Dir(path), checks); err != nil {
 		return nil, err
 	}
 	return c, nil

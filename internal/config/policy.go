@@ -14,8 +14,8 @@ import (
 
 // Policy says what failure reasons mean: a policy file, or a short form of it.
 type Policy struct {
-	// File is a policy file, beside redrive.yaml when it is relative. Everything
-	// else stands in it then. Defaults to none.
+	// File is a policy file, beside redrive.yaml when it is relative; Load makes it
+	// a path. Everything else stands in it then. Defaults to none.
 	File         string            `yaml:"file"`
 	Version      string            `yaml:"version"`
 	DefaultOwner string            `yaml:"default_owner"`
@@ -31,8 +31,8 @@ type Reason struct {
 }
 
 // LoadPolicy reads a policy file and checks everything in it that needs neither
-// other files nor the expression language.
-func LoadPolicy(path string) (*policy.Policy, error) {
+// other files nor the expression language: further checks do that.
+func LoadPolicy(path string, checks ...func(*policy.Policy) error) (*policy.Policy, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -45,12 +45,18 @@ func LoadPolicy(path string) (*policy.Policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the policy: %w", err)
 	}
-	p, err := policy.Parse(path, text, checkPolicy)
+	p, err := policy.Parse(path, text, append([]func(*policy.Policy) error{checkPolicy}, checks...)...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
+		return nil, invalid{err}
 	}
 	return p, nil
 }
+
+// invalid is an error that says already that something is invalid.
+type invalid struct{ error }
+
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+func (e invalid) Unwrap() error      { return e.error }
 
 // checkPolicy makes what capture will make of a policy.
 func checkPolicy(p *policy.Policy) error {
@@ -77,16 +83,15 @@ func below(err error, steps ...any) error {
 }
 
 // loadPolicy reads the policy file that a configuration in dir names.
-func (c *Config) loadPolicy(dir string) error {
-	path := c.Policy.File
-	if path == "" {
+func (c *Config) loadPolicy(dir string, checks []func(*policy.Policy) error) error {
+	if c.Policy.File == "" {
 		return nil
 	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+	if !filepath.IsAbs(c.Policy.File) {
+		c.Policy.File = filepath.Join(dir, c.Policy.File)
 	}
 	var err error
-	c.Policy.loaded, err = LoadPolicy(path)
+	c.Policy.loaded, err = LoadPolicy(c.Policy.File, checks...)
 	return err
 }
 

@@ -10,9 +10,9 @@ import (
 // Runs is how often a message runs at most: the first time and every retry.
 func (q *Queue) Runs() int { return q.Retries + 1 }
 
-// delay is the delay before the retry that follows on a run, without jitter.
-// Runs count from 1.
-func (q *Queue) delay(run int) time.Duration {
+// Delay is the delay before the retry that follows on a run, without jitter.
+// Runs count from 1; those behind the last delay have the last one.
+func (q *Queue) Delay(run int) time.Duration {
 	if len(q.Delays) == 0 {
 		return 0
 	}
@@ -24,7 +24,7 @@ func (q *Queue) delay(run int) time.Duration {
 // shortest, 0.5 the delay itself. It is a whole number of milliseconds and at
 // least one. Runs count from 1; those behind the last delay have the last one.
 func (q *Queue) DelayFor(run int, u float64) time.Duration {
-	d := float64(q.delay(run)) * (1 + q.Jitter*(2*u-1))
+	d := float64(q.Delay(run)) * (1 + q.Jitter*(2*u-1))
 	ms := math.Round(d / float64(time.Millisecond))
 	return max(time.Duration(ms)*time.Millisecond, time.Millisecond)
 }
@@ -35,7 +35,7 @@ func (q *Queue) RetryQueueFor(run int) string {
 	if q.Mode == Shared {
 		return q.RetryQueue
 	}
-	return q.RetryQueue + "." + short(q.delay(run))
+	return q.RetryQueue + "." + short(q.Delay(run))
 }
 
 // RetryQueues lists all queues in which messages wait for a retry, in the order
@@ -54,7 +54,7 @@ func (q *Queue) RetryQueues() []string {
 func (q *Queue) Ladder() time.Duration {
 	var sum time.Duration
 	for run := 1; run <= q.Retries; run++ {
-		sum += q.delay(run)
+		sum += q.Delay(run)
 	}
 	return sum
 }
@@ -80,4 +80,24 @@ func short(d time.Duration) string {
 		}
 	}
 	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+}
+
+// Span spells a time span as the file does: 14d, 12m36s, 1s500ms. Parts of a
+// millisecond are left out.
+func Span(d time.Duration) string {
+	d = d.Truncate(time.Millisecond)
+	if d <= 0 {
+		return "0s"
+	}
+	out := ""
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := d / u.of; n > 0 {
+			out += strconv.FormatInt(int64(n), 10) + u.name
+			d %= u.of
+		}
+	}
+	return out
 }

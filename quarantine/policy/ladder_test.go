@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redrivehq/redrive/internal/strictyaml"
 	"github.com/redrivehq/redrive/quarantine/policy"
 )
 
@@ -72,5 +73,16 @@ func TestOddLadders(t *testing.T) {
 	a.Delays[0] = time.Hour
 	if delays[0] != time.Second {
 		t.Error("defaults share the delays of the original")
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for want, d := range map[string]time.Duration{"0s": 0, "1ms": time.Millisecond + 1, "1s500ms": 1500 * time.Millisecond, "12m36s": 756 * time.Second,
+		"14d": 14 * 24 * time.Hour, "1d1s": 24*time.Hour + time.Second, "1h": time.Hour} {
+		got := policy.Span(d)
+		back, err := strictyaml.ParseDuration(got)
+		if got != want || err != nil || back != d.Truncate(time.Millisecond) {
+			t.Errorf("%s is %q, want %q; read again %s (%v)", d, got, want, back, err)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func (q *Queue) checkDelays() *Fault {
 	}
 	for i, d := range q.Delays {
 		if d < time.Millisecond || d > maxDelay || d%time.Millisecond != 0 {
-			return fault("%s: want 1ms to %s in whole milliseconds", d, short(maxDelay)).at("delays", i)
+			return fault("%s: want 1ms to %s in whole milliseconds", d, Span(maxDelay)).at("delays", i)
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (q *Queue) checkTimes() *Fault {
 		{[]any{"horizon"}, q.Horizon, 0, maxPeriod}, {[]any{"alerts", "for"}, q.Alerts.For, time.Second, maxPeriod},
 	} {
 		if x.has < x.least || x.has > x.most {
-			return fault("%s: want %s to %s", short(x.has), short(x.least), short(x.most)).at(x.at...)
+			return fault("%s: want %s to %s", Span(x.has), Span(x.least), Span(x.most)).at(x.at...)
 		}
 	}
 	return nil
@@ -112,6 +112,15 @@ func (h *Headers) list() []struct{ key, name string } {
 		{"reason", h.Reason}, {"last_reason", h.LastReason}, {"attempts", h.Attempts}, {"first_failed", h.FirstFailed},
 		{"last_error", h.LastError}, {"error_code", h.ErrorCode}, {"trace_id", h.TraceID}, {"consumer_version", h.Consumer},
 	}
+}
+
+// Keyed returns the names by their keys in the file.
+func (h *Headers) Keyed() map[string]string {
+	out := map[string]string{}
+	for _, x := range h.list() {
+		out[x.key] = x.name
+	}
+	return out
 }
 
 // taken are headers, or beginnings of them, that the broker or redrive write.
@@ -191,14 +200,14 @@ func (q *Queue) checkOrdering() *Fault {
 	return nil
 }
 
-// list pairs the words with their keys in the file.
-func (w *Words) list() map[string]string {
+// Keyed returns the words by their keys in the file.
+func (w *Words) Keyed() map[string]string {
 	return map[string]string{"malformed": w.Malformed, "exhausted": w.Exhausted, "unknown": w.Unknown,
 		"duplicate": w.Duplicate, "parked": w.Parked, "crash": w.Crash}
 }
 
 func (q *Queue) checkWords(p *Policy) *Fault {
-	words := q.Words.list()
+	words := q.Words.Keyed()
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(words)) {
 		w := words[key]
