@@ -18,7 +18,7 @@ import (
 // name that the policy does not know is an error with the code not_found.
 func Choose(p *policy.Policy, names []string) ([]policy.Queue, error) {
 	if len(p.Queues) == 0 {
-		return nil, &api.Error{Code: api.CodeRefused, Message: "the policy names no queue: write one under queues"}
+		return nil, &api.Error{Code: api.CodeRefused, Message: "the policy names no queue: write one under queues in a policy file, and name the file with --policy"}
 	}
 	if len(names) == 0 {
 		return p.Queues, nil

@@ -93,6 +93,13 @@ func (w *world) harness(t *testing.T) brokertest.Harness {
 			}
 			return r
 		},
+		NewLayout: func(t testing.TB) quarantine.Layout {
+			l, err := NewLayout(within(t), w.config(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		},
 		NewQueue: func(t testing.TB) string { return w.declare(t, "queue") },
 		NewExchange: func(t testing.TB, queue, key string) string {
 			x := w.name("exchange")

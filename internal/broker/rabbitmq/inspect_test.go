@@ -29,6 +29,7 @@ type land struct {
 	node  *rabbittest.Node
 	url   string
 	vhost string
+	conn  *amqp.Connection
 	ch    *amqp.Channel
 }
 
@@ -44,6 +45,7 @@ func newLand(t testing.TB, node *rabbittest.Node) *land {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.conn = conn
 	t.Cleanup(func() { _ = conn.Close() })
 	if l.ch, err = conn.Channel(); err != nil {
 		t.Fatal(err)
@@ -83,6 +85,7 @@ func (l *land) put(path string, body any) {
 	if err != nil {
 		l.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		l.Fatal(err)
@@ -182,6 +185,9 @@ func TestInspect(t *testing.T) {
 	t.Run("routes", func(t *testing.T) { testRoutes(t, newLand(t, node)) })
 	t.Run("in force", func(t *testing.T) { testInForce(t, newLand(t, node)) })
 	t.Run("names", func(t *testing.T) { testNames(t, newLand(t, node)) })
+	t.Run("layout", func(t *testing.T) { testLayout(t, newLand(t, node)) })
+	t.Run("layout of others", func(t *testing.T) { testLayoutOfOthers(t, newLand(t, node)) })
+	t.Run("layout denied", func(t *testing.T) { testLayoutDenied(t, newLand(t, node)) })
 	t.Run("not to be had", func(t *testing.T) { testNotToBeHad(t, newLand(t, node)) })
 }
 
