@@ -96,7 +96,8 @@ var places = map[string]place{
 	"internal/store/storetest":            {floor: 3, helper: true},
 	"quarantine/worker/drivers":           {floor: 3, forTests: true},
 	"quarantine/worker/rabbitmq":          {floor: 3, sees: []string{"quarantine/worker/drivers", "internal/broker/rabbitmq", "internal/schema"}},
-	"quarantine/worker/dedup/bolt":        {floor: 3},
+	"quarantine/worker/dedup/bolt":        {floor: 3, forTests: true},
+	"quarantine/worker/dedup/deduptest":   {floor: 3, helper: true},
 	"quarantine/worker/dedup/postgres":    {floor: 3},
 
 	// Floor 4: use cases, and the wire types they share with doors and clients.
