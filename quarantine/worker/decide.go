@@ -64,15 +64,20 @@ func Decide(p *policy.Policy, q *policy.Queue, f *Failure, retries int) Decision
 	d.Code = cut(d.Code, maxReason)
 	known := d.named(p, q, f)
 	d.Act = d.act(f, known, p.NeverRetry)
-	if d.Act == ActRetry && retries >= q.Retries {
-		d.Act = ActQuarantine
-		d.Last, d.Reason = d.Reason, q.Words.Exhausted
-	}
+	d.exhaust(q, retries)
 	_, d.Owner = p.Classify(d.Reason, d.Last)
 	if p.NeverRetry.Owner != "" && slices.Contains(p.NeverRetry.Codes, d.Code) {
 		d.Owner = p.NeverRetry.Owner
 	}
 	return d
+}
+
+// exhaust turns a retry into a quarantine when no retry is left.
+func (d *Decision) exhaust(q *policy.Queue, retries int) {
+	if d.Act == ActRetry && retries >= q.Retries {
+		d.Act = ActQuarantine
+		d.Last, d.Reason = d.Reason, q.Words.Exhausted
+	}
 }
 
 // named finds the reason and its class, and returns what the policy knows of it.

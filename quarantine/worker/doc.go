@@ -42,7 +42,9 @@
 // retry: the message stays where it is, unacknowledged, no other one is begun,
 // and after a back-off one message probes whether the dependency is back. What
 // was held for HoldLimit goes to a retry queue with its count unchanged, since
-// brokers take back what is unacknowledged for too long.
+// brokers take back what is unacknowledged for too long. A message that goes on
+// failing like this while others get through is itself the trouble: it is
+// retried, with its retries counted, and stops the others no more.
 //
 // # After a crash
 //

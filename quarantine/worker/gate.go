@@ -22,6 +22,7 @@ type gate struct {
 	until   time.Time     // when the next probe may go
 	backoff time.Duration // the latest one
 	changed chan struct{} // closed with the next change
+	opened  int           // how often it was opened
 }
 
 // errHeldTooLong tells that a message has waited for the gate for as long as
@@ -76,6 +77,7 @@ func (g *gate) ok(probe bool) (opened bool) {
 		return false
 	}
 	g.closed, g.probing, g.backoff = false, false, 0
+	g.opened++
 	g.change()
 	return true
 }
@@ -104,6 +106,13 @@ func (g *gate) shut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.closed
+}
+
+// openings is how often the gate was opened again so far.
+func (g *gate) openings() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened
 }
 
 // leave gives a pass back that was not used.

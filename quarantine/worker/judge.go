@@ -19,6 +19,8 @@ func (sh *shift) judge(m *Message, probe bool) Decision {
 	switch {
 	case sh.ctx.Err() != nil:
 		w.gate.leave(probe)
+	case d.Act == ActHold && w.blame(m, &d):
+		w.gate.ok(probe)
 	case d.Act == ActHold:
 		wait := w.gate.fail(probe, d.After)
 		w.o.Log.LogAttrs(sh.ctx, slog.LevelWarn, "paused: a dependency is down",
@@ -29,6 +31,28 @@ func (sh *shift) judge(m *Message, probe bool) Decision {
 			slog.String("event", "worker_resumed"), slog.String("queue", w.q.Name))
 	}
 	return d
+}
+
+// maxSuspect is how often a message may stop everything for a dependency that
+// others then find well.
+const maxSuspect = 2
+
+// blame tells whether it is the message rather than the dependency: others got
+// through, and it failed again, and that more than once. Then it is retried like
+// one with a transient failure, and does not stop the others any more.
+func (w *worker) blame(m *Message, d *Decision) bool {
+	openings := w.gate.openings()
+	if m.hold != nil && openings > m.openings {
+		m.suspect++
+	}
+	held := *d
+	m.hold, m.openings = &held, openings
+	if m.suspect < maxSuspect {
+		return false
+	}
+	d.Act = ActRetry
+	d.exhaust(&w.q, m.retries)
+	return true
 }
 
 // examine takes a message through everything that comes before its copy.

@@ -44,6 +44,10 @@ type Message struct {
 	mac       stamp.MAC
 	released  bool // it carries a well-formed stamp
 	lastOfKey bool
+
+	hold     *Decision // the latest systemic failure, nil when there was none
+	openings int       // of the gate, when that was
+	suspect  int       // how often others got through between two such failures
 }
 
 // message reads a delivery.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -113,42 +114,70 @@ func (sh *shift) end(lost bool) {
 	sh.cancel()
 }
 
-// process takes one message to its end: settled, or left to the broker.
-func (sh *shift) process(m *Message) {
-	w := sh.w
-	deadline := m.Received.Add(w.o.HoldLimit)
-	var d Decision
-	for {
-		probe, err := w.gate.pass(sh.leave, deadline)
-		switch {
-		case errors.Is(err, errHeldTooLong):
-			d = w.postpone(d)
-		case err != nil:
-			return // it goes back with the session
-		default:
-			d = sh.judge(m, probe)
+// process takes a message to its end: settled, or left to the broker. While a
+// dependency seems to be down, messages without a key take turns in probing it,
+// so that one which is itself the trouble does not speak for all.
+func (sh *shift) process(first *Message) {
+	pending := []*Message{first}
+	for len(pending) > 0 {
+		m := pending[0]
+		d, ok := sh.attempt(m)
+		if !ok {
+			return // what is pending goes back with the session
 		}
 		if d.Act != ActHold {
-			break
+			pending = pending[1:]
+			sh.conclude(m, d)
+			continue
+		}
+		select {
+		case next, ok := <-sh.free:
+			if ok {
+				pending = append([]*Message{next}, pending...)
+			}
+		default:
+		}
+		if last := len(pending) - 1; last > 0 && m.Key == "" {
+			at := slices.Index(pending, m)
+			pending = append(slices.Delete(pending, at, at+1), m)
 		}
 	}
-	if sh.ctx.Err() != nil && d.Act != ActDone && d.Act != ActDrop && d.Act != ActReject {
-		return // the run was ended by us: its error proves nothing
+}
+
+// attempt lets a message run when the gate does. ok is false when the session
+// has no time for it.
+func (sh *shift) attempt(m *Message) (d Decision, ok bool) {
+	probe, err := sh.w.gate.pass(sh.leave, m.Received.Add(sh.w.o.HoldLimit))
+	switch {
+	case errors.Is(err, errHeldTooLong):
+		return postpone(m), true
+	case err != nil:
+		return Decision{}, false
 	}
+	d = sh.judge(m, probe)
+	if sh.ctx.Err() != nil && d.Act != ActDone && d.Act != ActDrop && d.Act != ActReject {
+		return d, false // the run was ended by us: its error proves nothing
+	}
+	return d, true
+}
+
+// postpone is what becomes of a message that was held for too long.
+func postpone(m *Message) Decision {
+	d := Decision{Text: "a dependency was down before this message could run"}
+	if m.hold != nil {
+		d = *m.hold
+	}
+	d.Act = ActPostpone
+	return d
+}
+
+// conclude does what was decided about a message.
+func (sh *shift) conclude(m *Message, d Decision) {
 	if err := sh.finish(m, d); err != nil {
 		sh.leftBehind(m, d, err)
 		return
 	}
 	sh.count(m)
-}
-
-// postpone is what becomes of a message that was held for too long.
-func (w *worker) postpone(d Decision) Decision {
-	if d.Reason == "" { // it never ran
-		d.Text = "a dependency was down before this message could run"
-	}
-	d.Act = ActPostpone
-	return d
 }
 
 // count notes a settlement. The first one of a message that nobody had before
