@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -15,18 +14,19 @@ import (
 	"github.com/redrivehq/redrive/quarantine/policy"
 )
 
-// reference is the policy of the reference system, as far as alerts read it.
-func reference() *policy.Policy {
-	return &policy.Policy{DefaultOwner: "Fulfillment on-call",
-		Reasons: map[string]policy.Reason{
-			"schema_invalid":     {Class: event.Permanent, Owner: "Orders API team"},
-			"unknown_sku":        {Class: event.Permanent, Owner: "Catalog team"},
-			"duplicate_order":    {Class: event.Permanent, Action: policy.ActionDrop, Owner: "Fulfillment team"},
-			"downstream_timeout": {Class: event.Transient, Owner: "Fulfillment team"},
-			"unknown":            {Class: event.Unclassified},
-		},
-		Queues: []policy.Queue{{Name: "orders.fulfillment", Retries: 5, Quarantine: "orders.fulfillment.dlq",
-			Alerts: policy.Alerts{For: 10 * time.Minute, Depth: 50}, Retention: 14 * 24 * time.Hour}}}
+// reference is the policy of the reference system.
+func reference(t *testing.T) *policy.Policy {
+	t.Helper()
+	const path = "../../testdata/policies/fulfillment.yaml"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Parse(path, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // promtool runs Prometheus' own checker. make install-test installs it.
@@ -54,7 +54,7 @@ func write(t *testing.T, path string, r Rules) {
 // testdata/alerts.yaml says which alerts fire, and when.
 func TestRules(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "rules.yaml"), Alerts(reference()))
+	write(t, filepath.Join(dir, "rules.yaml"), Alerts(reference(t)))
 	promtool(t, dir, "check", "rules", "rules.yaml")
 	cases, err := os.ReadFile("testdata/alerts.yaml")
 	if err != nil {
@@ -90,9 +90,10 @@ func TestHostileNames(t *testing.T) {
 
 // Nobody's alert is without an owner and without words that say what to do.
 func TestEveryAlertHasAnOwner(t *testing.T) {
-	owners := map[string]string{"schema_invalid": "Orders API team", "unknown_sku": "Catalog team", "downstream_timeout": "Fulfillment team", "unknown": "Fulfillment on-call"}
+	owners := map[string]string{"schema_invalid": "Orders API team", "unknown_sku": "Catalog team", "downstream_timeout": "Fulfillment team", "unknown": "Fulfillment on-call",
+		"db_conflict": "Fulfillment team", "worker_crash": "Fulfillment on-call"}
 	told := map[string]bool{}
-	for _, r := range Alerts(reference()).Groups[0].Rules {
+	for _, r := range Alerts(reference(t)).Groups[0].Rules {
 		switch {
 		case r.Record != "":
 			continue
