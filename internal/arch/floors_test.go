@@ -89,6 +89,7 @@ var places = map[string]place{
 	"internal/metrics":                    {floor: 3},
 	"internal/postgrestest":               {floor: 3, helper: true},
 	"internal/predicate":                  {floor: 3},
+	"internal/proxy":                      {floor: 3},
 	"internal/probe":                      {floor: 3},
 	"internal/rabbittest":                 {floor: 3, helper: true},
 	"internal/schema":                     {floor: 3},
