@@ -91,7 +91,7 @@ came back · 6 integrity · 75 temporary, try again.`,
 	f.BoolVar(&c.json, "json", false, "print JSON")
 	f.BoolVar(&c.verbose, "verbose", false, "log to stderr")
 	root.AddCommand(newInit(c), newDoctor(c), newVersion(c), newDemo(c), newCapture(c), newSource(c), newDLQ(c), newEnvelope(c),
-		newGeneration(c), newOutcome(c), newPolicy(c), newLedger(c), newStore(c), newStatus(c))
+		newGeneration(c), newOutcome(c), newPolicy(c), newWorker(c), newLedger(c), newStore(c), newStatus(c))
 	needVerbs(root)
 	explainExits(root)
 	return root
