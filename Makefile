@@ -18,7 +18,7 @@ build: ## build bin/redrive
 # The limits of time are per package and above what the slowest needs here by
 # several times: they end a hang, they do not measure.
 
-test: install-test ## run the everyday tests; installs rabbitmq-server, postgresql, chromium and prometheus when they are missing
+test: install-test ## run the everyday tests; installs rabbitmq-server, postgresql, chromium, prometheus, python3 and nodejs when they are missing
 	go test -timeout 11m ./...
 
 # The folder is made before it is named: a failure inside $$(…) would not stop
@@ -55,8 +55,8 @@ tools:
 	@internal/ci/tool golangci-lint govulncheck indexdb > /dev/null
 
 install-test:
-	@internal/ci/install-debian rabbitmq-server postgresql chromium prometheus
+	@internal/ci/install-debian rabbitmq-server postgresql chromium prometheus python3 nodejs
 
 # The race detector links C.
 install-race:
-	@internal/ci/install-debian rabbitmq-server postgresql chromium prometheus gcc libc6-dev
+	@internal/ci/install-debian rabbitmq-server postgresql chromium prometheus python3 nodejs gcc libc6-dev

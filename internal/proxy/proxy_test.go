@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 		"oversized and done":        {problem(200, strings.Repeat("x", 1<<20)), said{class: "done"}},
 		"breaks off within the answer": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, `{"class":`) // less than announced
 		}, said{class: transient, code: "500"}},
 		"breaks off before the answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, said{class: unknown, code: "no_answer"}},
