@@ -14,7 +14,7 @@ var (
 	EnvelopeGroups   = Op[EnvelopeQuery, EnvelopeGrouping]{Name: "envelope.groups"}
 	EnvelopeShow     = Op[EnvelopeShowRequest, Envelope]{Name: "envelope.show", Changes: true}
 	EnvelopeAnnotate = Op[EnvelopeChange, Changed]{Name: "envelope.annotate", Changes: true}
-	EnvelopeClassify = Op[EnvelopeChange, Changed]{Name: "envelope.classify", Changes: true}
+	EnvelopeClassify = Op[ClassifyRequest, Classified]{Name: "envelope.classify", Changes: true}
 	EnvelopeAssign   = Op[EnvelopeChange, Changed]{Name: "envelope.assign", Changes: true}
 	EnvelopeHold     = Op[EnvelopeChange, Changed]{Name: "envelope.hold", Changes: true}
 	EnvelopeUnhold   = Op[EnvelopeChange, Changed]{Name: "envelope.unhold", Changes: true}

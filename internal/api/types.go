@@ -353,6 +353,46 @@ type Changed struct {
 	Seq       uint64 `json:"seq"`
 }
 
+// ClassifyRequest changes reason, class and owner of envelopes. Class and reason
+// that are "" stay.
+type ClassifyRequest struct {
+	IDs    []string       `json:"ids,omitempty"`
+	Query  *EnvelopeQuery `json:"query,omitempty"`
+	Class  string         `json:"class,omitempty"`
+	Reason string         `json:"reason,omitempty"`
+	// ByPolicy takes class and owner from the policy that is in force: for Reason,
+	// which the policy has to know, or else for what each message says of itself.
+	ByPolicy bool   `json:"by_policy,omitempty"`
+	DryRun   bool   `json:"dry_run,omitempty"` // say what would change, and change nothing
+	Why      string `json:"why,omitempty"`
+	As       string `json:"as,omitempty"`
+}
+
+// Classified says what a ClassifyRequest changed, or would change.
+type Classified struct {
+	Envelopes uint64 `json:"envelopes"` // whose reason, class or owner becomes another
+	Same      uint64 `json:"same"`      // for which it says nothing new
+	DryRun    bool   `json:"dry_run"`
+	Policy    string `json:"policy,omitempty"` // version, recorded with the change
+	Seq       uint64 `json:"seq,omitempty"`    // last record of it, 0 for none
+	// Changes are grouped by what was said before and after.
+	Changes []ClassChange `json:"changes"`
+}
+
+// ClassChange is one change of several envelopes.
+type ClassChange struct {
+	Count uint64   `json:"count"`
+	From  Standing `json:"from"`
+	To    Standing `json:"to"`
+}
+
+// Standing is what is said of an envelope.
+type Standing struct {
+	Reason string `json:"reason"`
+	Class  string `json:"class"`
+	Owner  string `json:"owner"`
+}
+
 // OutcomeRequest hands over outcome reports, each a JSON object of the outcome
 // contract.
 type OutcomeRequest struct {

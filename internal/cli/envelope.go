@@ -20,11 +20,7 @@ func newEnvelope(c *command) *cobra.Command {
 			f.StringVar(&r.Note, "note", "", "the note")
 			f.StringVar(&r.Ticket, "ticket", "", "ticket")
 		}),
-		newChange(c, api.EnvelopeClassify, "classify", "Change class or reason", func(f *pflag.FlagSet, r *api.EnvelopeChange) {
-			f.StringVar(&r.Class, "class", "", "new failure class")
-			f.StringVar(&r.Reason, "reason", "", "new failure reason")
-			f.StringVar(&r.Why, "why", "", "why")
-		}),
+		newClassify(c),
 		newChange(c, api.EnvelopeAssign, "assign", "Say who owns the resolution", func(f *pflag.FlagSet, r *api.EnvelopeChange) {
 			f.StringVar(&r.Owner, "owner", "", "new owner")
 			f.StringVar(&r.Why, "why", "", "why")
@@ -150,6 +146,12 @@ func (c *command) showEnvelope(e api.Envelope) {
 	}
 }
 
+// filtered reports whether envelopes are selected by a filter.
+func filtered(cmd *cobra.Command) (yes bool) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { yes = yes || f.Name == "where" || strings.HasPrefix(f.Name, "where-") })
+	return yes
+}
+
 // newChange makes a command that changes envelopes by id, or all that a filter
 // selects.
 func newChange(c *command, op api.Op[api.EnvelopeChange, api.Changed], verb, short string, flags func(*pflag.FlagSet, *api.EnvelopeChange)) *cobra.Command {
@@ -159,10 +161,8 @@ func newChange(c *command, op api.Op[api.EnvelopeChange, api.Changed], verb, sho
 		Use: verb + " [ID …]", Short: short,
 		Long: short + ".\n\nEnvelopes are named by id, or selected by --where-… filters; not both.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filtered := false
-			cmd.Flags().Visit(func(f *pflag.Flag) { filtered = filtered || f.Name == "where" || strings.HasPrefix(f.Name, "where-") })
 			req.IDs, req.As = args, c.as
-			if filtered {
+			if filtered(cmd) {
 				req.Query = &q
 			}
 			return ask(c, cmd, op, req, func(r api.Changed) { c.say("%s: %d envelopes, recorded at %d", verb, r.Envelopes, r.Seq) })

@@ -159,6 +159,7 @@ func (c *Controller) envelopeShow(ctx context.Context, req api.EnvelopeShowReque
 
 // registerChanges registers what people may change about envelopes.
 func (c *Controller) registerChanges() {
+	handle(c, api.EnvelopeClassify, quick(c.envelopeClassify))
 	type decide = func(ledger.View, event.Ranges, api.EnvelopeChange) ([]event.Event, error)
 	for _, x := range []struct {
 		op api.Op[api.EnvelopeChange, api.Changed]
@@ -166,9 +167,6 @@ func (c *Controller) registerChanges() {
 	}{
 		{api.EnvelopeAnnotate, func(v ledger.View, e event.Ranges, r api.EnvelopeChange) ([]event.Event, error) {
 			return quarantine.Annotate(v, e, r.Note, r.Ticket)
-		}},
-		{api.EnvelopeClassify, func(v ledger.View, e event.Ranges, r api.EnvelopeChange) ([]event.Event, error) {
-			return quarantine.Classify(v, e, r.Class, r.Reason, c.policy.Version, r.Why)
 		}},
 		{api.EnvelopeAssign, func(v ledger.View, e event.Ranges, r api.EnvelopeChange) ([]event.Event, error) {
 			return quarantine.Assign(v, e, r.Owner, r.Why)
@@ -201,12 +199,9 @@ func (c *Controller) registerChanges() {
 }
 
 func (c *Controller) change(ctx context.Context, req api.EnvelopeChange, decide func(ledger.View, event.Ranges, api.EnvelopeChange) ([]event.Event, error)) (api.Changed, error) {
-	if (len(req.IDs) == 0) == (req.Query == nil) {
-		return api.Changed{}, usage(errors.New("say which envelopes: by id, or by a filter such as --where-reason, but not both"))
-	}
 	// Names are looked up before the decision, which must be short; it checks
 	// each envelope's state again.
-	envs, err := c.selected(req)
+	envs, err := c.selected(req.IDs, req.Query)
 	if err != nil {
 		return api.Changed{}, err
 	}
@@ -214,16 +209,20 @@ func (c *Controller) change(ctx context.Context, req api.EnvelopeChange, decide 
 	return api.Changed{Envelopes: envs.Count(), Seq: rc.Last}, err
 }
 
-func (c *Controller) selected(req api.EnvelopeChange) (event.Ranges, error) {
-	q := api.EnvelopeQuery{IDs: req.IDs}
-	if req.Query != nil {
-		q = *req.Query
+// selected resolves the envelopes of a change: by id or by a filter.
+func (c *Controller) selected(ids []string, query *api.EnvelopeQuery) (event.Ranges, error) {
+	if (len(ids) == 0) == (query == nil) {
+		return nil, usage(errors.New("say which envelopes: by id, or by a filter such as --where-reason, but not both"))
+	}
+	q := api.EnvelopeQuery{IDs: ids}
+	if query != nil {
+		q = *query
 	}
 	cs, err := c.conditionsOf(q)
 	if err != nil {
 		return nil, err
 	}
-	if req.Query == nil {
+	if query == nil {
 		return event.RangesOf(cs.filter.Nos...), nil
 	}
 	nos, err := c.list(cs, maxChange+1)
