@@ -3,7 +3,9 @@ package integration
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"io"
 	"strings"
 )
@@ -31,6 +33,11 @@ func caseR01(c *caseRun) {
 		out := c.s.ok("envelope", "show", nth(i+1), "--payload", "--raw", "--why", "R01").out.String()
 		if !strings.Contains(out, "base64") || !strings.Contains(out, base64.StdEncoding.EncodeToString(ms[i].body)) {
 			c.t.Errorf("people are not told that the body is shown as base64:\n%s", out)
+		}
+	}
+	for i, e := range c.peek(deadQueue, len(ms)).Envelopes {
+		if want := sha256.Sum256(ms[i].body); e.Identity.BodySHA256 != hex.EncodeToString(want[:]) || e.Size != uint64(len(ms[i].body)) {
+			c.t.Errorf("peek says of message %d: %d bytes, %s", i, e.Size, e.Identity.BodySHA256)
 		}
 	}
 }

@@ -78,6 +78,9 @@ func caseR14(c *caseRun) {
 			c.t.Errorf("header %s is shown as %+v, want %+v", name, h, want)
 		}
 	}
+	if e := c.peek(deadQueue, 1).Envelopes[0]; e.Identity.TraceID != shown["traceparent"].Value {
+		c.t.Errorf("peek says that the trace is %q", e.Identity.TraceID)
+	}
 }
 
 func caseR16(c *caseRun) {
@@ -131,7 +134,7 @@ func caseR18(c *caseRun) {
 		c.t.Fatalf("the list has %d envelopes", len(page.Envelopes))
 	}
 	// A number that is no sensible date is no date, and never another one.
-	for _, e := range page.Envelopes {
+	for _, e := range append(page.Envelopes, c.peek(deadQueue, len(ms)).Envelopes...) {
 		if e.Times.FirstSeen != nil {
 			c.t.Errorf("%s was first seen at %v", e.Identity.MessageID, e.Times.FirstSeen)
 		}

@@ -170,6 +170,22 @@ func (c *caseRun) depth(queue string) (ready int, open uint64) {
 	return *d.BrokerReady, d.StoreOpen
 }
 
+// peek looks at n open envelopes of a queue, as programs and as people do.
+func (c *caseRun) peek(queue string, n int) api.Peek {
+	c.t.Helper()
+	p := ask[api.Peek](c.s, "dlq", "peek", "--queue", queue)
+	if p.Queue != queue || p.Total != uint64(n) || len(p.Envelopes) != n {
+		c.t.Fatalf("peek at %q shows %d of %d of %q, want %d", queue, len(p.Envelopes), p.Total, p.Queue, n)
+	}
+	people := c.s.ok("dlq", "peek", "--queue", queue).out.String()
+	for _, e := range p.Envelopes {
+		if !strings.Contains(people, e.ID) {
+			c.t.Errorf("people do not see %s:\n%s", e.ID, people)
+		}
+	}
+	return p
+}
+
 // look reads an envelope with its content.
 func (c *caseRun) look(id string) api.Envelope {
 	c.t.Helper()

@@ -64,6 +64,9 @@ func caseR66(c *caseRun) {
 	outcomes := []string{"--generation", m.id(), "--envelope", m.id(), "--intent", "0/1", "--mac", "x", "--outcome", "succeeded"}
 	for _, words := range [][]string{
 		{"capture"}, {"capture", "--queue", queue}, {"capture", "--queue", "no\x1b[31m"}, {"dlq", "depth", "--queue", queue}, {"dlq", "depth", "--queue", "no\x1b[31m"},
+		{"dlq", "peek", "--queue", deadQueue}, {"dlq", "peek", "--queue", queue}, {"dlq", "peek", "--queue", "no\x1b[31m"}, {"dlq", "peek", "--queue", deadQueue, "--id", m.id()},
+		{"dlq", "peek", "--queue", deadQueue, "--reason", evil}, {"dlq", "replay", "--queue", queue, "--id", m.id(), "--fix", evil},
+		{"dlq", "purge", "--queue", deadQueue, "--id", "no" + m.id(), "--ticket", evil},
 		{"envelope", "list"}, {"envelope", "list", "--groups"}, {"envelope", "show", m.id()}, {"envelope", "show", "no" + m.id()},
 		{"envelope", "show", "#1", "--payload", "--why", evil}, {"envelope", "show", "#1", "--payload", "--raw", "--why", evil},
 		{"envelope", "annotate", "#1", "--note", evil, "--ticket", m.id()}, {"envelope", "list", "--type", v.Type},
@@ -341,7 +344,7 @@ func (c *caseRun) names(queues []string) {
 	}
 	c.s = newSite(c.t, fmt.Sprintf("version: 1\nbroker: {url: \"amqp://%s/%s\", user: %s, password_file: password}\ndestinations:\n%s\nstore: {min_free_mib: 16}\nbrake: {hold_down: 1ms, watch: [none]}\n",
 		c.r.node.Addr(), c.r.vhost, brokerUser, strings.Join(allow, "\n")))
-	capture, purge := []string{"capture"}, []string{"envelope", "purge", "--ticket", "T-1"}
+	capture := []string{"capture"}
 	for i, q := range queues {
 		goes, stays := c.plain("goes-"+strconv.Itoa(i)), c.plain("stays-"+strconv.Itoa(i))
 		c.raw.Publish("", "source", goes.props, goes.body)
@@ -349,7 +352,7 @@ func (c *caseRun) names(queues []string) {
 		if ready, _ := c.depth(q); ready != 1 {
 			c.t.Errorf("the depth of %q is %d", q, ready)
 		}
-		capture, purge = append(capture, "--queue", q), append(purge, stays.id())
+		capture = append(capture, "--queue", q)
 	}
 	if sum := ask[api.CaptureSummary](c.s, append(capture, "--queue", "source")...); sum.Captured != uint64(2*len(queues)) {
 		c.t.Errorf("captured %+v", sum)
@@ -363,7 +366,14 @@ func (c *caseRun) names(queues []string) {
 		c.s.want(5, "generation", "start", id, "--no-wait")
 		c.unchanged(q, goes)
 	}
-	c.s.ok(purge...)
+	for i, q := range queues {
+		if e := c.peek(q, 1).Envelopes[0]; e.Identity.MessageID != "stays-"+strconv.Itoa(i) {
+			c.t.Errorf("peek at %q shows %s", q, e.Identity.MessageID)
+		}
+		c.s.fails(3, `no such envelope`, "dlq", "purge", "--queue", "source", "--id", "stays-"+strconv.Itoa(i), "--ticket", "T-1")
+		c.s.ok("dlq", "purge", "--queue", q, "--id", "stays-"+strconv.Itoa(i), "--ticket", "T-1")
+		c.s.want(3, "dlq", "peek", "--queue", q)
+	}
 	for _, e := range c.s.envelopes("--custody", "purged") {
 		if !strings.HasPrefix(e.Identity.MessageID, "stays-") && e.Identity.MessageID != "" {
 			c.t.Errorf("%s was purged", e.Identity.MessageID)
@@ -482,12 +492,14 @@ func caseR74(c *caseRun) {
 		c.seed(ms...)
 		for i := range looks {
 			c.s.ok("dlq", "depth", "--queue", deadQueue)
+			c.s.want(3, "dlq", "peek", "--queue", deadQueue)
 			if i%10 == 0 {
 				c.s.run("doctor")
 				c.s.ok("generation", "list")
 			}
-			p := c.s.start("dlq", "depth", "--queue", deadQueue)
-			killSoon(p, rnd, 30*time.Millisecond)
+			for _, verb := range []string{"depth", "peek"} {
+				killSoon(c.s.start("dlq", verb, "--queue", deadQueue), rnd, 30*time.Millisecond)
+			}
 		}
 		if n := c.r.ready(deadQueue); n != len(ms) {
 			c.t.Fatalf("%s: %d are left of %d", kind, n, len(ms))
@@ -508,6 +520,9 @@ func caseR74(c *caseRun) {
 				}
 			}
 			c.s.ok("envelope", "show", "#1", "--payload", "--why", "R74")
+			if p := ask[api.Peek](c.s, "dlq", "peek", "--queue", deadQueue, "--limit", "1"); len(p.Envelopes) != 1 || p.Total != uint64(len(ms)) || p.Unlisted != uint64(len(ms)-1) {
+				c.t.Errorf("%s: peek shows %+v", kind, p)
+			}
 		}
 		c.release(len(ms), "--all", "--to-queue", workQueue)
 		c.unchanged(workQueue, ms...)
