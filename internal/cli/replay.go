@@ -26,7 +26,7 @@ type replaying struct {
 	p    *progress
 
 	out  api.Replay
-	seen map[string]string // envelope to what was said about it last
+	said map[string]bool // what was said about an envelope
 }
 
 func newReplay(c *command) *cobra.Command {
@@ -56,7 +56,7 @@ ambiguous, undelivered or came back · 75 temporary, try again.`,
 			}
 			r.plan.As = c.as
 			return c.with(cmd, func(ctx context.Context, s api.Caller) error {
-				r.s, r.p, r.seen = s, c.progress(), map[string]string{}
+				r.s, r.p, r.said = s, c.progress(), map[string]bool{}
 				return r.run(ctx)
 			})
 		},
@@ -78,7 +78,7 @@ func (r *replaying) run(ctx context.Context) error {
 	}
 	var err error
 	if r.out.Plan, err = api.Call(ctx, r.s, api.GenerationPlan, r.plan, nil); err != nil {
-		return err
+		return notCaptured(ctx, r.s, r.plan.Queue, err)
 	}
 	g := r.out.Plan.Generation
 	r.out.Generation = *g
@@ -155,7 +155,16 @@ func (r *replaying) start(ctx context.Context) error {
 		return nil
 	}
 	end := context.WithoutCancel(ctx)
-	if now, e := api.Call(end, r.s, api.GenerationShow, api.GenerationRef{ID: id}, nil); e != nil || now.State != "approved" {
+	now, e := api.Call(end, r.s, api.GenerationShow, api.GenerationRef{ID: id}, nil)
+	if e != nil {
+		return err
+	}
+	switch now.State {
+	case "approved":
+	case "running", "paused", "settling":
+		r.c.hint("Generation %d has begun. It goes on with: redrive generation resume %d --why …", now.Number, now.Number)
+		return err
+	default:
 		return err
 	}
 	_, rejectErr := api.Call(end, r.s, api.GenerationReject, api.GenerationAct{ID: id, Why: "dlq replay could not start it", As: r.plan.As}, nil)
@@ -207,11 +216,16 @@ func (r *replaying) attempts(ctx context.Context) error {
 		}
 	}
 	r.out.Attempts = list
+	if !r.wait {
+		return nil
+	}
 	for _, a := range list {
-		text := attemptText(&a, r.out.Plan.Destination)
-		if text != "" && r.seen[a.Envelope] != text && r.wait {
-			r.seen[a.Envelope] = text
-			r.say("%s  attempt %d: %s", cmp.Or(a.MessageID, a.Envelope), a.Attempt, text)
+		// What is seen only after its outcome came has been published before.
+		for _, text := range []string{publishedText(&a, r.out.Plan.Destination), outcomeText(&a)} {
+			if key := a.Envelope + text; text != "" && !r.said[key] {
+				r.said[key] = true
+				r.say("%s  attempt %d: %s", cmp.Or(a.MessageID, a.Envelope), a.Attempt, text)
+			}
 		}
 	}
 	return nil
@@ -229,27 +243,33 @@ func complete(list []api.ReplayAttempt, e *api.Envelope) {
 	}
 }
 
-func attemptText(a *api.ReplayAttempt, destination string) string {
-	var text string
+// publishedText is "" for what the destination does not have, as far as is known.
+func publishedText(a *api.ReplayAttempt, destination string) string {
 	switch a.Disposition {
-	case "waiting", "in_flight":
-		return ""
-	case "pending":
-		text = "published to " + destination + ", no outcome yet"
-	case "requarantined":
-		text = "came back"
-		if a.Returned != "" {
-			text += after(": ", a.Reason) + ", as envelope " + a.Returned
+	case "pending", "admitted", "succeeded", "rejected", "requarantined", "missing", "deduplicated_consumer", "ambiguous_effect":
+		text := "published to " + destination
+		if a.Tries > 1 {
+			text += fmt.Sprintf(" by try %d", a.Tries)
 		}
+		return text
+	}
+	return ""
+}
+
+// outcomeText is "" for what may still change by itself.
+func outcomeText(a *api.ReplayAttempt) string {
+	switch a.Disposition {
+	case "waiting", "in_flight", "pending":
+		return ""
+	case "requarantined":
+		if a.Returned == "" {
+			return "" // its envelope is read with the next look
+		}
+		return "came back" + after(" for ", a.Reason) + ", as envelope " + a.Returned
 	case "missing":
-		text = "missing: no outcome by its deadline"
-	default:
-		text = strings.ReplaceAll(a.Disposition, "_", " ") + after(": ", a.Code)
+		return "missing: no outcome by its deadline"
 	}
-	if a.Tries > 1 {
-		text += fmt.Sprintf(" (try %d)", a.Tries)
-	}
-	return text
+	return strings.ReplaceAll(a.Disposition, "_", " ") + after(": ", a.Code)
 }
 
 // end prints the statement and says how it ended.
@@ -282,11 +302,26 @@ func (r *replaying) end(ctx context.Context) error {
 	if code == exitUnfinished && !r.wait && unfinished(g) == g.Tally["pending"] {
 		return nil // released, which is all that was asked for
 	}
-	if n := g.Tally["missing"]; code == exitUnfinished && n > 0 {
-		return &exitError{code: code, text: fmt.Sprintf("%d without an outcome at the deadline of %s after the publish", n, g.Deadline)}
+	switch code {
+	case exitOK:
+		return nil
+	case exitUnfinished:
+		return &exitError{code: code, text: unfinishedText(g)}
 	}
-	if code != exitOK {
-		return &exitError{code: code}
+	return &exitError{code: code}
+}
+
+// unfinishedText names what keeps a replay from being done.
+func unfinishedText(g *api.Generation) string {
+	var parts []string
+	for _, x := range []struct{ disposition, text string }{
+		{"requarantined", "came back"}, {"missing", "without an outcome at the deadline of " + g.Deadline + " after the publish"},
+		{"undelivered", "not delivered"}, {"ambiguous_publish", "in doubt whether published"}, {"ambiguous_effect", "ambiguous in effect"},
+		{"pending", "published, without an outcome yet"}, {"waiting", "not sent"}, {"in_flight", "in flight"},
+	} {
+		if n := g.Tally[x.disposition]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
+		}
 	}
-	return nil
+	return strings.Join(parts, ", ")
 }
