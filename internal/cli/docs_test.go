@@ -204,11 +204,18 @@ func TestEveryHelpTellsHowItEnds(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does, up to its comment.
+// words splits a line as a shell does, up to its comment or the next command.
 func words(line string) []string {
 	var out []string
 	for _, m := range regexp.MustCompile(`"([^"]*)"|'([^']*)'|(#.*)|(\S+)`).FindAllStringSubmatch(line, -1) {
 		if m[3] != "" {
+			break
+		}
+		if m[4] == "&&" || m[4] == "||" {
+			break
+		}
+		if last, ok := strings.CutSuffix(m[4], ";"); ok {
+			out = append(out, last)
 			break
 		}
 		// An ellipsis after a flag stands for its value, elsewhere for more words.
