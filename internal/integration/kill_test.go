@@ -58,6 +58,7 @@ func killed(t *testing.T, rounds, captures, releases int, open func(testing.TB) 
 	t.Logf("seed %d", seed)
 	for i := range rounds {
 		t.Run(fmt.Sprint("round ", i), func(t *testing.T) {
+			t.Parallel() // each has a broker and a store of its own, and waits most of the time
 			v := open(t)
 			k := &killing{t: t, venue: v, site: newSite(t, v.config()), rnd: rand.New(rand.NewPCG(seed, uint64(i))), copies: map[string]int{}}
 			for range captures {
