@@ -99,7 +99,7 @@ var places = map[string]place{
 	"quarantine/worker/rabbitmq":          {floor: 3, sees: []string{"quarantine/worker/drivers", "internal/broker/rabbitmq", "internal/schema"}},
 	"quarantine/worker/dedup/bolt":        {floor: 3, forTests: true},
 	"quarantine/worker/dedup/deduptest":   {floor: 3, helper: true},
-	"quarantine/worker/dedup/postgres":    {floor: 3},
+	"quarantine/worker/dedup/postgres":    {floor: 3, forTests: true},
 
 	// Floor 4: use cases, and the wire types they share with doors and clients.
 	"internal/api":      {floor: 4},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"github.com/redrivehq/redrive/quarantine/amqpwire"
 	"github.com/redrivehq/redrive/quarantine/policy"
 	"github.com/redrivehq/redrive/quarantine/worker"
+	"github.com/redrivehq/redrive/quarantine/worker/dedup/postgres"
 	"github.com/redrivehq/redrive/quarantine/worker/rabbitmq"
 )
 
@@ -28,6 +30,8 @@ const (
 	envURL     = "REDRIVE_TEST_WORKER_URL"     // of its broker
 	envKill    = "REDRIVE_TEST_WORKER_KILL"    // the step at which it dies
 	envEffects = "REDRIVE_TEST_WORKER_EFFECTS" // file that it appends the effects to
+	envInbox   = "REDRIVE_TEST_WORKER_INBOX"   // database of its inbox
+	envDown    = "REDRIVE_TEST_WORKER_DOWN"    // while this file is there, the warehouse is not; its failures are appended
 )
 
 func TestMain(m *testing.M) {
@@ -63,6 +67,17 @@ func child(url string) error {
 	if err != nil {
 		return err
 	}
+	if dsn := os.Getenv(envInbox); dsn != "" {
+		inbox, err := postgres.Open(ctx, dsn, p.Queues[0].Horizon)
+		if err != nil {
+			return err
+		}
+		defer inbox.Close()
+		o.Inbox = inbox
+		if o.Schema, err = rabbitmq.Schemas("../../../testdata/policies", p.Queues[0]); err != nil {
+			return err
+		}
+	}
 	return errors.Join(worker.Run(ctx, world, p, handle, o), conn.Close())
 }
 
@@ -85,6 +100,9 @@ func die() {
 // handle does what the id of a message says.
 func handle(_ context.Context, m *worker.Message) error {
 	kind, _, _ := strings.Cut(m.ID, "-")
+	if down, err := warehouseDown(); down || err != nil {
+		return worker.Systemic("warehouse_down", 0, err)
+	}
 	switch kind {
 	case "permanent":
 		return worker.Permanent("unknown_sku", errors.New("no such SKU"))
@@ -110,14 +128,32 @@ func handle(_ context.Context, m *worker.Message) error {
 		die()
 	}
 	if name := os.Getenv(envEffects); name != "" {
-		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(f, m.ID)
-		return errors.Join(err, f.Close())
+		return note(name, os.O_CREATE, m.ID)
 	}
 	return nil
+}
+
+// note appends a line to a file.
+func note(name string, flag int, line any) error {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|flag, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, line)
+	return errors.Join(err, f.Close())
+}
+
+// warehouseDown looks whether the file is there that says so.
+func warehouseDown() (bool, error) {
+	name := os.Getenv(envDown)
+	if name == "" {
+		return false, nil
+	}
+	err := note(name, 0, os.Getpid())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // reference is the policy of the reference system.
@@ -282,12 +318,12 @@ func (w *world) rest() {
 // until asks the broker and the files again and again until something is so.
 func (w *world) until(so func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute) // ends a hang, measures nothing
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute) // ends a hang, measures nothing
 	defer cancel()
 	for !so() {
 		select {
 		case <-ctx.Done():
-			w.t.Fatal("it has not come to that within a minute")
+			w.t.Fatal("it has not come to that in time")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
