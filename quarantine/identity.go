@@ -242,6 +242,7 @@ func (ru *Rules) deaths(f *Facts, v *amqpwire.View, body []byte) (broker string)
 		f.FirstDied = instant(first.Time, first.Time > 0)
 	}
 	f.origin(&h)
+	f.told(v)
 	f.Reason, _ = find(ru.Reason, v, body)
 	f.LastReason, _ = find(ru.LastReason, v, body)
 	if f.LastReason == f.Reason {
@@ -267,12 +268,30 @@ func (f *Facts) origin(h *amqpwire.DeathHistory) {
 		}
 	}
 	f.OriginQueue = clean(first.Queue, maxValue)
-	const most = 255 // bytes of either name
-	if !ok || len(first.RoutingKeys) == 0 || len(first.RoutingKeys[0]) > most || len(first.Exchange) > most || !utf8.ValidString(first.Exchange) {
+	if !ok || len(first.RoutingKeys) == 0 || len(first.RoutingKeys[0]) > maxName || len(first.Exchange) > maxName || !utf8.ValidString(first.Exchange) {
 		return
 	}
 	f.OriginExchange, f.OriginRoutingKey, f.OriginKnown = first.Exchange, first.RoutingKeys[0], 1
 }
+
+// told takes what a worker has written into its copy, whose history the broker
+// does not know. About a death, a broker that has seen one knows better; about
+// the first publish it does not, since the worker has published since.
+func (f *Facts) told(v *amqpwire.View) {
+	if queue, _ := v.Text(HeaderDiedQueue); f.DiedQueue == "" && queue != "" {
+		f.DiedQueue = clean(queue, maxValue)
+		at, _ := v.Text(HeaderDiedAt)
+		f.Died, _ = parseTime(at)
+	}
+	exchange, has := v.Text(HeaderOriginExchange)
+	key, both := v.Text(HeaderOriginRoutingKey)
+	if has && both && len(exchange) <= maxName && len(key) <= maxName && utf8.ValidString(exchange) {
+		f.OriginExchange, f.OriginRoutingKey, f.OriginKnown = exchange, key, 1
+	}
+}
+
+// maxName bounds names of exchanges and routing keys, in bytes.
+const maxName = 255
 
 // parseTime reads RFC 3339 or seconds or milliseconds since 1970.
 func parseTime(s string) (ms uint64, ok bool) {
