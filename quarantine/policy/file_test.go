@@ -38,7 +38,7 @@ func TestReferenceSystem(t *testing.T) {
 			"schema_invalid":     {Class: event.Permanent, Owner: "Orders API team"},
 			"unknown_sku":        {Class: event.Permanent, Owner: "Catalog team", Codes: []string{"404"}},
 			"duplicate_order":    {Action: policy.ActionDrop, Owner: "Fulfillment team"},
-			"downstream_timeout": {Class: event.Transient, Owner: "Fulfillment team"},
+			"downstream_timeout": {Class: event.Transient, Owner: "Fulfillment team", Codes: []string{"timeout"}},
 			"db_conflict":        {Class: event.Transient, Owner: "Fulfillment team", Codes: []string{"40001", "40P01"}},
 			"unknown":            {Class: event.Transient, Owner: "Fulfillment on-call"},
 			"worker_crash":       {Class: event.ConsumerDefect, Owner: "Fulfillment on-call"},

@@ -14,6 +14,7 @@ import (
 	"github.com/redrivehq/redrive/quarantine"
 	"github.com/redrivehq/redrive/quarantine/amqpwire"
 	"github.com/redrivehq/redrive/quarantine/outcome"
+	"github.com/redrivehq/redrive/quarantine/policy"
 	"github.com/redrivehq/redrive/quarantine/stamp"
 	"github.com/redrivehq/redrive/quarantine/worker"
 )
@@ -291,4 +292,76 @@ func TestCopyInVain(t *testing.T) {
 	if again := w.await(received, 2)[1]; !again.Redelivered || again.Run != 1 {
 		t.Errorf("%+v", again)
 	}
+}
+
+// TestDelays: a message in the 10-minute retry does not hold back one in the
+// 1-second retry. In one shared queue it does, which is what that mode warns of.
+func TestDelays(t *testing.T) {
+	for _, c := range []struct {
+		mode  policy.RetryMode
+		queue string // where the long one waits
+		again bool   // the short one runs while the long one waits
+	}{{policy.PerDelay, "orders.fulfillment.retry.10m", true}, {policy.Shared, "orders.fulfillment.retry", false}} {
+		t.Run(string(c.mode), func(t *testing.T) {
+			k := newClock()
+			w := open(t, k)
+			w.policy.Queues[0].Mode, w.policy.Queues[0].Jitter = c.mode, 0
+			w.declareRetries()
+			w.opts.Scale = 1
+			w.publish(order(t, "long", with(long("x-retry-count", 4))), "{}")
+			w.publish(order(t, "short"), "{}")
+			settled, ran := w.steps(worker.StepSettled), w.steps(worker.StepRun)
+			w.start(func(_ context.Context, m *worker.Message) error {
+				if m.Run == 2 {
+					return nil
+				}
+				return errors.New("later")
+			})
+			w.await(settled, 2)
+			w.await(ran, 2)
+			k.advance(time.Second)
+			s, err := w.broker.Stats(t.Context(), c.queue)
+			must(t, err)
+			if c.again {
+				if m := w.await(ran, 1)[0]; m.ID != "short" || s.Ready != 1 {
+					t.Errorf("%s ran, %d wait", m.ID, s.Ready)
+				}
+				return
+			}
+			if s.Ready != 2 {
+				t.Errorf("%d wait", s.Ready)
+			}
+			k.advance(10 * time.Minute)
+			w.await(ran, 2)
+		})
+	}
+}
+
+// TestOrderOfCompletion: a message that fails does not make those behind it
+// wait for its retries.
+func TestOrderOfCompletion(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Scale = 600 // ten minutes for the first retry: it does not come into this
+	w.publish(order(t, "poison"), "{}")
+	const n = 50
+	for i := range n {
+		w.publish(order(t, fmt.Sprintf("ok-%02d", i)), "{}")
+	}
+	settled := w.steps(worker.StepSettled)
+	stop := w.start(func(_ context.Context, m *worker.Message) error {
+		if m.ID == "poison" {
+			return errors.New("boom")
+		}
+		return nil
+	})
+	for i, m := range w.await(settled, n+1) {
+		want := "poison"
+		if i > 0 {
+			want = fmt.Sprintf("ok-%02d", i-1)
+		}
+		if m.ID != want {
+			t.Errorf("number %d is %s, want %s", i, m.ID, want)
+		}
+	}
+	must(t, stop())
 }

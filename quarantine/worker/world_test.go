@@ -86,8 +86,15 @@ func (w *world) declare() {
 	ctx := w.t.Context()
 	must(w.t, w.broker.Declare(ctx, local.QueueSpec{Name: q.Quarantine}))
 	must(w.t, w.broker.Declare(ctx, local.QueueSpec{Name: q.Name, DeliveryLimit: q.DeliveryLimit, DeadLetter: local.ToQueue(q.Quarantine)}))
+	w.declareRetries()
+}
+
+// declareRetries makes the retry queues of the policy's queue.
+func (w *world) declareRetries() {
+	w.t.Helper()
+	q := &w.policy.Queues[0]
 	for _, name := range q.RetryQueues() {
-		must(w.t, w.broker.Declare(ctx, local.QueueSpec{Name: name, DeadLetter: local.ToQueue(q.Name)}))
+		must(w.t, w.broker.Declare(w.t.Context(), local.QueueSpec{Name: name, DeadLetter: local.ToQueue(q.Name)}))
 	}
 }
 
