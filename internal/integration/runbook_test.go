@@ -1,17 +1,23 @@
 package integration
 
 import (
-	"maps"
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redrivehq/redrive/quarantine/policy"
+	engine "github.com/redrivehq/redrive/quarantine/worker"
+	"github.com/redrivehq/redrive/quarantine/worker/rabbitmq"
 )
 
 const (
@@ -78,72 +84,45 @@ func plain(text string) string {
 // its dead-letter queue, and the worker that runs now has the fixes.
 type badNight struct {
 	*site
-	r *rabbit
+	r     *rabbit
+	asked atomic.Int32 // how often the catalogue of the morning was asked for SKU 99
 }
 
 func newBadNight(t *testing.T, config string) *badNight {
 	t.Helper()
 	r := newRabbit(t)
-	ch := r.channel()
-	for name, args := range map[string]amqp.Table{
-		orderDeadQueue: {"x-queue-type": "quorum"},
-		orderQueue:     {"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": orderDeadQueue},
-	} {
-		_, err := ch.QueueDeclare(name, true, false, false, false, args)
-		must(t, err)
-	}
 	const address = `{url: "amqp://broker.example/"`
 	if !strings.Contains(config, address) {
 		t.Fatalf("the configuration of the runbook has no %s", address)
 	}
 	config = strings.Replace(config, address, `{url: "amqp://`+r.node.Addr()+"/"+r.vhost+`"`, 1)
-	f := &badNight{newSite(t, config+"store: {min_free_mib: 16}\n"), r}
+	f := &badNight{site: newSite(t, config+"store: {min_free_mib: 16}\n"), r: r}
 	must(t, os.Mkdir(f.path("policies"), 0o700))
 	for _, name := range []string{"fulfillment.yaml", "order.placed.schema.json"} {
 		text, err := os.ReadFile(filepath.FromSlash("../../testdata/policies/" + name))
 		must(t, err)
 		f.write("policies/"+name, string(text))
 	}
+	f.ok("policy", "apply", "--yes")
 	f.night()
-	f.worker(r.declareOutcomes())
+	f.work(f.morning)
 	return f
 }
 
-// placed is an order.placed, with headers as the worker writes them.
-func placed(id, body string, headers amqp.Table) amqp.Publishing {
-	m := amqp.Publishing{MessageId: id, Type: "order.placed", ContentType: "application/json", Body: []byte(body),
+// placed is an order.placed as the Orders API publishes it.
+func placed(id, body string) amqp.Publishing {
+	return amqp.Publishing{MessageId: id, Type: "order.placed", ContentType: "application/json", Body: []byte(body),
 		Headers: amqp.Table{"x-idempotency-key": "order-" + id}}
-	maps.Copy(m.Headers, headers)
-	return m
 }
 
 func orderOf(id, sku string) string {
 	return `{"order_id":"` + id + `","customer_id":"c-1","lines":[{"sku":"` + sku + `","quantity":1}]}`
 }
 
-// aside are the headers of what the worker of that night moved aside.
-func aside(reason, last string, retries int32, why string) amqp.Table {
-	h := amqp.Table{"x-death-reason": reason, "x-retry-count": retries, "x-first-failed-at": time.Now().UTC().Add(-5 * time.Hour).Format(time.RFC3339),
-		"x-last-error": why, "x-consumer-version": "2.4.0"}
-	if last != "" {
-		h["x-last-reason"] = last
-	}
-	return h
-}
-
 // night leaves behind what a night left behind.
 func (f *badNight) night() {
-	unknown := func(sku string) amqp.Table { return aside("unknown_sku", "", 0, "catalogue answers 404 for SKU "+sku) }
-	late := aside("retries_exhausted", "downstream_timeout", 5, "POST /reservations: no answer within 5s")
-	f.r.publish(orderDeadQueue,
-		placed("7f3c1a", orderOf("o-1", "88"), unknown("88")), placed("7f3c1b", orderOf("o-2", "88"), unknown("88")),
-		placed("7f3c1c", orderOf("o-3", "99"), unknown("99")),
-		placed("5e11d0", `{"order_id":17}`, aside("schema_invalid", "", 0, "at /order_id: got number, want string")),
-		placed("9d04e2", `{"test":true}`, aside("schema_invalid", "", 0, "order_id is missing")),
-		placed("c0ffee", orderOf("o-6", "12"), late), placed("c0ffef", orderOf("o-7", "13"), late))
-
 	// One killed every worker that took it.
-	f.r.publish(orderQueue, placed("dead01", orderOf("o-8", "14"), nil))
+	f.r.publish(orderQueue, placed("dead01", orderOf("o-8", "14")))
 	ch := f.r.channel()
 	must(f.t, ch.Qos(1, 0, false))
 	in, err := ch.Consume(orderQueue, "", false, false, false, false, nil)
@@ -153,31 +132,77 @@ func (f *badNight) night() {
 		must(f.t, d.Nack(false, true))
 	}
 	must(f.t, ch.Close())
-	eventually(f.t, "the broker to move it aside", func() bool { return f.r.ready(orderDeadQueue) == 8 })
+	stop := f.work(func(_ context.Context, m *engine.Message) error {
+		switch {
+		case strings.HasPrefix(m.ID, "7f3c"):
+			return unknownSKU(m)
+		default:
+			return engine.Transient("downstream_timeout", errors.New("POST /reservations: no answer within 5s"))
+		}
+	})
+	for i, m := range []amqp.Publishing{
+		placed("7f3c1a", orderOf("o-1", "88")), placed("7f3c1b", orderOf("o-2", "88")), placed("7f3c1c", orderOf("o-3", "99")),
+		placed("5e11d0", `{"order_id":17,"customer_id":"c-1","lines":[{"sku":"12","quantity":1}]}`), placed("9d04e2", `{}`),
+		placed("c0ffee", orderOf("o-6", "12")), placed("c0ffef", orderOf("o-7", "13")),
+	} {
+		f.r.publish(orderQueue, m)
+		eventually(f.t, m.MessageId+" to be moved aside", func() bool { return f.r.ready(orderDeadQueue) == i+2 })
+	}
+	stop()
 }
 
-// worker is the one that runs in the morning: it knows SKU 88, and SKU 99 from
-// the second time on.
-func (f *badNight) worker(out outcomes) {
-	var mu sync.Mutex
-	seen := map[string]int{}
-	f.r.work(orderQueue, func(ch *amqp.Channel, d amqp.Delivery) verdict {
-		mu.Lock()
-		seen[d.MessageId]++
-		first := seen[d.MessageId] == 1
-		mu.Unlock()
-		if d.MessageId != "7f3c1c" || !first {
-			out.report(ch, d, "succeeded")
-			return take
+// unknownSKU is the catalogue's answer about an order.
+func unknownSKU(m *engine.Message) error {
+	sku := "88"
+	if strings.Contains(string(m.Body), `"99"`) {
+		sku = "99"
+	}
+	return engine.Permanent("unknown_sku", errors.New("catalogue answers 404 for SKU "+sku)).WithCode("404")
+}
+
+// morning is a handler that knows SKU 88, and SKU 99 from the second time on.
+func (f *badNight) morning(_ context.Context, m *engine.Message) error {
+	if m.ID == "7f3c1c" && f.asked.Add(1) == 1 {
+		return unknownSKU(m)
+	}
+	return nil
+}
+
+// work runs the worker of the reference system with a handler, with its delays
+// shortened to thousandths, until it is stopped or the test ends.
+func (f *badNight) work(handle engine.Handler) (stop func()) {
+	f.t.Helper()
+	text, err := os.ReadFile(fulfillment)
+	must(f.t, err)
+	p, err := policy.Parse(fulfillment, text)
+	must(f.t, err)
+	conn, err := rabbitmq.Dial(f.t.Context(), rabbitmq.Config{URL: f.r.url})
+	must(f.t, err)
+	q, _ := p.Queue(orderQueue)
+	schemas, err := rabbitmq.Schemas(filepath.Dir(fulfillment), q)
+	must(f.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- engine.Run(ctx, conn.World(), p, handle, engine.Options{Version: "2.4.1", Scale: 0.001, Schema: schemas, Log: slog.New(slog.DiscardHandler),
+			Observe: f.observe})
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ended, conn.Close()); err != nil {
+			f.t.Errorf("the worker: %v", err)
 		}
-		headers := maps.Clone(d.Headers)
-		maps.Copy(headers, aside("unknown_sku", "", 0, "catalogue answers 404 for SKU 99"))
-		// It comes back after everything was published, as it does when a person
-		// watches.
-		eventually(f.t, "the release to wait for it", func() bool { return strings.Contains(f.run("generation", "list").out.String(), "settling") })
-		f.r.publish(orderDeadQueue, placed(d.MessageId, string(d.Body), headers))
-		return take
 	})
+	f.t.Cleanup(stop)
+	return stop
+}
+
+// observe lets the message that comes back wait until everything was published,
+// as it is when a person watches: otherwise the brake may be faster than the end.
+func (f *badNight) observe(s engine.Step, m *engine.Message) {
+	if s == engine.StepRun && m.ID == "7f3c1c" && f.asked.Load() == 1 {
+		eventually(f.t, "the release to wait for it", func() bool { return strings.Contains(f.run("generation", "list").out.String(), "settling") })
+	}
 }
 
 // shell runs a line as a shell does and returns what a terminal would show, and
