@@ -305,3 +305,48 @@ func TestChecksOfTheCaller(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParse holds the parser to its promises about whatever somebody wrote.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"fulfillment.yaml", "whatsapp-send.yaml"} {
+		text, err := os.ReadFile("../../testdata/policies/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(head + "queues: [&q {queue: a}, {queue: b, headers: {reason: x}}]\n"))
+	f.Add([]byte(head + "reasons: {a: {codes: [1, 1e3, true]}}\nnever_retry: {codes: [2], reason: 'a{code}'}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := policy.Parse("p", text)
+		if (err == nil) != (p != nil) {
+			t.Fatalf("%v and %v", p, err)
+		}
+		if err != nil {
+			if !errors.Is(err, policy.ErrInvalid) {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if err := p.Validate(); err != nil {
+			t.Errorf("accepted, and then refused: %v", err)
+		}
+		for i := range p.Queues {
+			q := &p.Queues[i]
+			if again := q.WithDefaults(); !reflect.DeepEqual(&again, q) {
+				t.Errorf("defaults change what has them: %+v, %+v", q, again)
+			}
+			for run := 1; run <= q.Runs(); run++ {
+				low, high := q.DelayFor(run, 0), q.DelayFor(run, 1)
+				if q.Retries > 0 && (low < time.Millisecond || high < low || high.Milliseconds() > 1<<32-1) {
+					t.Errorf("run %d waits from %s to %s", run, low, high)
+				}
+			}
+		}
+		for _, code := range p.NeverRetry.Codes {
+			if reason, ok := p.ReasonOf(code); !ok || !p.Knows(reason) {
+				t.Errorf("code %q means %q", code, reason)
+			}
+		}
+	})
+}
