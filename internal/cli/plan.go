@@ -88,7 +88,7 @@ again.`,
 	f.BoolVar(&req.NoStages, "no-stages", false, "all at once; its approval has to say no-stages in --why")
 	f.StringArrayVar(&req.Thresholds, "threshold", nil, "SIGNAL=VALUE, may be given again: a count, a share such as 5%, or a time such as 10s")
 	f.StringVar(&req.Bake, "bake", "", "how long a stage waits after its last change (default 60s)")
-	f.StringVar(&req.OutcomeDeadline, "outcome-deadline", "", "how long an outcome may take (default 20m)")
+	f.StringVar(&req.OutcomeDeadline, "outcome-deadline", "", "how long an outcome may take (default: by the ladder of the policy, else 20m)")
 	f.StringVar(&req.Evidence, "evidence", "", "outcomes, returns_only or reconcile (default returns_only)")
 	f.StringVar(&req.Order, "order", "", "none, or per-key: each message of an ordering key after the outcome of the one before (default none)")
 	f.StringVar(&req.OnFailure, "on-failure", "", "what a failure does to the rest of its key: block, park, continue or rebuild (default block)")
