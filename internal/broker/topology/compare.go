@@ -59,7 +59,7 @@ func (c *comparison) queue(w Wanted, p policy.Queue) {
 	q, err := c.m.Queue(w.Name)
 	switch {
 	case errors.Is(err, ErrMissing):
-		step.State, step.Text = quarantine.StepMissing, "declare it: "+w.purpose()
+		step.State, step.Text = quarantine.StepMissing, w.purpose()
 		c.step(step)
 		f := findings{subject: w.Name}
 		f.blocks(quarantine.DriftQueueMissing, "it does not exist: "+w.purpose(), "see what is missing with: redrive policy apply, and make it with --yes")
@@ -129,7 +129,7 @@ func (c *comparison) there(step quarantine.Step, w Wanted, q *Queue) {
 	default:
 		step.State, step.Text = quarantine.StepRight, "it is there; what it lacks ("+strings.Join(wrong, ", ")+") the broker policy "+ours+" can add"
 		c.policies = append(c.policies, quarantine.Step{Object: quarantine.ObjectBrokerPolicy, Name: ours, State: quarantine.StepMissing, Settings: set,
-			Text: "set it for queue " + w.Name + ", where no other broker policy is in force", Advice: c.byHand(ours, w.Name, set)})
+			Text: "it is for queue " + w.Name + " alone, where no other broker policy is in force", Advice: c.byHand(ours, w.Name, set)})
 	}
 	if len(wrong) == 0 && q.Policy == ours {
 		c.policies = append(c.policies, quarantine.Step{Object: quarantine.ObjectBrokerPolicy, Name: ours, State: quarantine.StepRight, Settings: set, Text: "it is in force for queue " + w.Name})
@@ -213,8 +213,8 @@ func (c *comparison) outcomes() {
 	x, err := c.m.Exchange(outcome.Exchange)
 	switch {
 	case errors.Is(err, ErrMissing):
-		exchange.State, exchange.Text = quarantine.StepMissing, "declare it: consumers publish here what became of released messages"
-		binding.State, binding.Text = quarantine.StepMissing, "bind the queue to it"
+		exchange.State, exchange.Text = quarantine.StepMissing, "consumers publish here what became of released messages"
+		binding.State, binding.Text = quarantine.StepMissing, "it leads what consumers report to the queue"
 		f.risks(quarantine.DriftOutcomesMissing, "the exchange does not exist: consumers cannot report what became of released messages", advice)
 	case err != nil:
 		exchange.State, exchange.Text = quarantine.StepUnknown, "it could not be looked at: "+err.Error()
@@ -227,7 +227,7 @@ func (c *comparison) outcomes() {
 	q, err := c.m.Queue(w.Name)
 	switch {
 	case errors.Is(err, ErrMissing):
-		queue.State, queue.Text = quarantine.StepMissing, "declare it: "+w.purpose()
+		queue.State, queue.Text = quarantine.StepMissing, w.purpose()
 		f.risks(quarantine.DriftOutcomesMissing, "the queue does not exist: nobody receives what consumers report", advice)
 	case err != nil:
 		queue.State, queue.Text = quarantine.StepUnknown, "it could not be looked at: "+err.Error()
@@ -252,6 +252,6 @@ func (c *comparison) bound(x *Exchange, queue string, binding *quarantine.Step, 
 			return
 		}
 	}
-	binding.State, binding.Text = quarantine.StepMissing, "bind the queue to the exchange"
+	binding.State, binding.Text = quarantine.StepMissing, "it leads what consumers report to the queue"
 	f.loses(quarantine.DriftOutcomesUnbound, "the queue "+queue+" is not bound to it: what consumers report is dropped", advice)
 }
