@@ -53,24 +53,36 @@ func socketPath(dir, name string) (path string, release func(), err error) {
 }
 
 // listen makes the control socket. Whoever holds the store may remove a
-// leftover: its owner is gone.
+// leftover: its owner is gone. The socket gets its name when it has its mode, so
+// that nobody finds it open.
 func listen(dir string) (net.Listener, error) {
 	path, release, err := socketPath(dir, socketName)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the leftover control socket: %w", err)
+	made, releaseMade, err := socketPath(dir, socketName+".new")
+	if err != nil {
+		return nil, err
 	}
-	l, err := net.Listen("unix", path)
+	defer releaseMade()
+	for _, leftover := range []string{path, made} {
+		if err := os.Remove(leftover); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove the leftover control socket: %w", err)
+		}
+	}
+	l, err := net.Listen("unix", made)
 	if err != nil {
 		return nil, fmt.Errorf("make the control socket: %w", err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // a path by descriptor is no path any more then
+		u.SetUnlinkOnClose(false) // it has another name soon, or a path by descriptor, which is no path any more then
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	err = os.Chmod(made, 0o600)
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("protect the control socket: %w", err), l.Close())
 	}
 	return &listener{l, filepath.Join(dir, socketName)}, nil
