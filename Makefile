@@ -4,7 +4,7 @@ BROKER   ?=
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-rabbitmq race fuzz check fmt install-test install-race tools
+.PHONY: help demo build test test-rabbitmq test-ladder race fuzz check fmt install-test install-race tools
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test-rabbitmq: install-test ## run all RabbitMQ tests on 3.10 and on 4.0, in ful
 	@internal/ci/rabbitmq-root trixie > /dev/null
 	REDRIVE_TEST_MESSAGES=10000 REDRIVE_TEST_CUTS=100 go -C internal/tools run ./matrix -dir ../.. -must ../../testdata/mustpass.txt \
 		3.10= 4.0=$$(internal/ci/rabbitmq-root trixie)
+
+test-ladder: install-test ## live through the reference system with its true delays, once; takes about an hour
+	REDRIVE_TEST_SCALE=1 go test -count=1 -timeout 150m -run '^TestReferenceSystem$$' ./quarantine/worker/rabbitmq
 
 # Of the tests from outside, those in which processes, links or people race.
 RACING = MainJob|Scenario$$|SecondShell|AbortHalfWay|OneCohort|KillSwitch|KillsOn|KilledAt|CutsAt|ConsumerThat|BrokerThat|FixThat|Keys|Link|Interrupted|VerifyWhile|DeletedQueue

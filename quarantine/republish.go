@@ -17,6 +17,10 @@ const (
 	HeaderOriginExpiration = "x-origin-expiration"  // the time-to-live that a retry delay replaced, milliseconds
 )
 
+// HeaderLastOfKey marks the last released message of a parked ordering key. It
+// holds for one release.
+const HeaderLastOfKey = "x-redrive-last-of-key"
+
 // BrokerHeaders lists the headers that no copy of a message takes along: what
 // brokers wrote about its deliveries and deaths, and what would route or delay
 // the copy elsewhere. A broker that finds its own words in a fresh message may

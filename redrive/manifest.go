@@ -184,7 +184,7 @@ func (m *Manifest) Places() []Destination {
 func DefaultStrip() []string {
 	list := append(quarantine.BrokerHeaders(),
 		"x-retry-count", "x-death-reason", "x-last-reason", "x-last-error",
-		quarantine.HeaderDiedQueue, quarantine.HeaderDiedAt)
+		quarantine.HeaderDiedQueue, quarantine.HeaderDiedAt, quarantine.HeaderLastOfKey)
 	return append(list, stamp.Names()...)
 }
 

@@ -143,7 +143,7 @@ func TestMemberListVector(t *testing.T) {
 // The strip list is data that plans show; a name is only ever added.
 func TestStripList(t *testing.T) {
 	want := []string{"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason", "x-last-death-exchange", "x-last-death-queue",
-		"x-last-death-reason", "x-delivery-count", "x-acquired-count", "CC", "BCC", "x-delay", "x-retry-count", "x-death-reason", "x-last-reason", "x-last-error", "x-died-queue", "x-died-at",
+		"x-last-death-reason", "x-delivery-count", "x-acquired-count", "CC", "BCC", "x-delay", "x-retry-count", "x-death-reason", "x-last-reason", "x-last-error", "x-died-queue", "x-died-at", "x-redrive-last-of-key",
 		"x-redrive-generation", "x-redrive-envelope", "x-redrive-intent", "x-redrive-mac", "x-redrive-gap"}
 	got := redrive.DefaultStrip()
 	if slices.Sort(want); !slices.Equal(want, slices.Sorted(slices.Values(got))) {

@@ -134,7 +134,7 @@ type Keys interface {
 
 // HeaderLastOfKey marks the last released message of an ordering key: when it
 // has had its effect, the key is no longer parked.
-const HeaderLastOfKey = "x-redrive-last-of-key"
+const HeaderLastOfKey = quarantine.HeaderLastOfKey
 
 // Step is a moment in the life of a delivery, see the package comment.
 type Step string

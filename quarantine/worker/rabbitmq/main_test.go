@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +35,20 @@ const (
 	envDown    = "REDRIVE_TEST_WORKER_DOWN"    // while this file is there, the warehouse is not; its failures are appended
 )
 
+// scale shortens all delays for the everyday run, proportions kept. With
+// REDRIVE_TEST_SCALE=1 the true ladder is lived through.
+func scale() float64 {
+	if f, err := strconv.ParseFloat(os.Getenv("REDRIVE_TEST_SCALE"), 64); err == nil && f > 0 {
+		return f
+	}
+	return 0.001
+}
+
+// patience ends a hang, and measures nothing.
+func patience() time.Duration {
+	return 3*time.Minute + time.Duration(scale()*float64(2*time.Hour))
+}
+
 func TestMain(m *testing.M) {
 	if url := os.Getenv(envURL); url != "" {
 		if err := child(url); err != nil {
@@ -58,7 +73,7 @@ func child(url string) error {
 	if at == "publish" {
 		world.Publisher = killer{world.Publisher}
 	}
-	o := worker.Options{Scale: 0.001, Log: slog.New(slog.DiscardHandler), Observe: func(s worker.Step, m *worker.Message) {
+	o := worker.Options{Scale: scale(), Log: slog.New(slog.DiscardHandler), Observe: func(s worker.Step, m *worker.Message) {
 		if string(s) == at && strings.HasPrefix(m.ID, "permanent") {
 			die()
 		}
@@ -273,7 +288,7 @@ func (w *world) run(n int, h worker.Handler, o worker.Options) {
 			left <- struct{}{}
 		}
 	}
-	o.Scale, o.Log = 0.001, slog.New(slog.DiscardHandler)
+	o.Scale, o.Log = scale(), slog.New(slog.DiscardHandler)
 	done := make(chan error, 1)
 	go func() { done <- rabbitmq.Run(ctx, rabbitmq.Config{URL: w.url}, w.policy, h, o) }()
 	for i := range n {
@@ -281,7 +296,7 @@ func (w *world) run(n int, h worker.Handler, o worker.Options) {
 		case <-left:
 		case err := <-done:
 			w.t.Fatalf("the worker ended after %d of %d: %v", i, n, err)
-		case <-time.After(time.Minute): // ends a hang, measures nothing
+		case <-time.After(patience()):
 			w.t.Fatalf("%d of %d", i, n)
 		}
 	}
@@ -318,7 +333,7 @@ func (w *world) rest() {
 // until asks the broker and the files again and again until something is so.
 func (w *world) until(so func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute) // ends a hang, measures nothing
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience())
 	defer cancel()
 	for !so() {
 		select {
