@@ -181,11 +181,12 @@ func (sh *shift) conclude(m *Message, d Decision) {
 }
 
 // count notes a settlement. The first one of a message that nobody had before
-// shows that no killer is at the head of the queue; a whole prefetch of
-// redelivered ones shows it as well.
+// shows that no killer is at the head of the queue: what came back is delivered
+// before what is new. Any number of redelivered ones shows nothing, since those
+// that a dead worker had in hand all come back, and the killer among them.
 func (sh *shift) count(m *Message) {
-	n := sh.settled.Add(1)
-	if !sh.wary.Load() || m.Redelivered && n < int64(sh.w.q.Prefetch) {
+	sh.settled.Add(1)
+	if m.Redelivered || !sh.wary.Load() {
 		return
 	}
 	sh.raise.Lock()
