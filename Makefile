@@ -15,11 +15,12 @@ demo: build ## run the demonstration; BROKER=URL runs it on that RabbitMQ
 build: ## build bin/redrive
 	go build -trimpath -buildvcs=auto -o bin/redrive ./cmd/redrive
 
+# Four packages at once: most of what they do is wait for brokers and disks.
 # The limits of time are per package and above what the slowest needs here by
 # several times: they end a hang, they do not measure.
 
 test: install-test ## run the everyday tests; installs rabbitmq-server, postgresql, chromium, prometheus, python3 and nodejs when they are missing
-	go test -timeout 11m ./...
+	go test -p 4 -timeout 14m ./...
 
 # The folder is made before it is named: a failure inside $$(…) would not stop
 # the recipe.

@@ -41,7 +41,10 @@ var scenarios = []scenario{
 
 func TestScenario(t *testing.T) {
 	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) { s.tell(t) })
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel() // each has a virtual host and a store of its own
+			s.tell(t)
+		})
 	}
 }
 
@@ -49,6 +52,7 @@ func TestScenario(t *testing.T) {
 func TestScenarioTurnsRed(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel() // as above
 			w := &witness{TB: t, change: s.broken}
 			if s.broken.file != "" {
 				w.program = mutant(t, s.broken)

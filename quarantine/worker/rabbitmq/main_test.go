@@ -44,6 +44,20 @@ func scale() float64 {
 	return 0.001
 }
 
+// fullRun is how many orders the reference run has, and everyday how many it has
+// unless REDRIVE_TEST_MESSAGES is set, or it runs with its true delays.
+const (
+	fullRun  = 5000
+	everyday = 1000
+)
+
+func orderCount() int {
+	if os.Getenv("REDRIVE_TEST_MESSAGES") != "" || scale() == 1 {
+		return fullRun
+	}
+	return everyday
+}
+
 // patience ends a hang, and measures nothing.
 func patience() time.Duration {
 	return 3*time.Minute + time.Duration(scale()*float64(2*time.Hour))

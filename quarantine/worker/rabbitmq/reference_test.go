@@ -83,12 +83,12 @@ func (r *replicas) end() {
 	r.all.Wait()
 }
 
-// TestReferenceSystem lives through the reference system: three replicas, 5,000
-// orders of all kinds, one that kills the process, and a warehouse that is down
-// for longer than the whole ladder. Each order has one effect for its idempotency
+// TestReferenceSystem lives through the reference system: three replicas, orders
+// of all kinds (see orderCount), one that kills the process, and a warehouse that
+// is down for longer than the whole ladder. Each order has one effect for its idempotency
 // key, or is in quarantine with its reason.
 func TestReferenceSystem(t *testing.T) {
-	const orders = 5000
+	orders := orderCount()
 	w := newWorld(t)
 	dir := t.TempDir()
 	file, down := filepath.Join(dir, "effects"), filepath.Join(dir, "down")
