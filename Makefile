@@ -20,7 +20,7 @@ build: ## build bin/redrive
 # several times: they end a hang, they do not measure.
 
 test: install-test ## run the everyday tests; installs rabbitmq-server, postgresql, chromium, prometheus, python3 and nodejs when they are missing
-	go test -p 4 -timeout 14m ./...
+	go test -p 4 -timeout 12m ./...
 
 # The folder is made before it is named: a failure inside $$(…) would not stop
 # the recipe.

@@ -33,10 +33,13 @@ func HTTP(address string, now func() time.Time) (worker.Handler, error) {
 	case u.User != nil:
 		return nil, fmt.Errorf("%s: a password does not belong into an address: %w", u.Host, ErrHandler)
 	}
+	// Common servers end connections that wait for five seconds or longer. One
+	// that ends at the moment of the next question would cost the message a try.
+	const idle = time.Second
 	c := &http.Client{
 		// A redirect would send the body to a place that nobody named.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: maxAnswer,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: idle, MaxResponseHeaderBytes: maxAnswer,
 			DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
 	}
 	return func(ctx context.Context, m *worker.Message) error { return ask(ctx, c, address, now, m) }, nil

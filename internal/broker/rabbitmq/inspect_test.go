@@ -86,6 +86,7 @@ func (l *land) put(path string, body any) {
 		l.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header["Idempotency-Key"] = []string{} // see the client of package management
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		l.Fatal(err)

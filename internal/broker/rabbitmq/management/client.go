@@ -240,6 +240,9 @@ func (m *Client) send(ctx context.Context, method string, in []byte, query strin
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	// A PUT twice is a PUT once, so package http may put it again when the broker
+	// ended the waiting connection at that moment. An empty value is not sent.
+	req.Header["Idempotency-Key"] = []string{}
 	resp, err := m.http.Do(req)
 	if err != nil {
 		return nil, m.transportError(ctx, err)

@@ -1,10 +1,14 @@
 package management
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -58,3 +62,35 @@ func TestPrefetches(t *testing.T) {
 		}
 	}
 }
+
+// A server may end a connection that waits for the next request at the moment
+// at which that request is sent; RabbitMQ does after some time and some
+// requests. What was asked is then asked again.
+func TestConnectionThatEndsBetweenRequests(t *testing.T) {
+	var asked, answered atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if n, ok := r.Context().Value(requestsKey{}).(*atomic.Int32); !ok || n.Add(1) > 1 {
+			panic(http.ErrAbortHandler) // the second request on a connection finds it closed
+		}
+		answered.Add(1)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, requestsKey{}, new(atomic.Int32))
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	c := client(t, s.URL)
+	for range 3 {
+		if err := c.SetPolicy(t.Context(), "/", "p", Policy{Pattern: "^q$", ApplyTo: "queues"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked.Load() != 5 || answered.Load() != 3 {
+		t.Errorf("asked %d times, answered %d: want 5 and 3, each later request on a connection that ends and on a new one", asked.Load(), answered.Load())
+	}
+}
+
+// requestsKey is where a connection has the number of its requests.
+type requestsKey struct{}
