@@ -9,11 +9,11 @@ import (
 
 	"github.com/redrivehq/redrive/internal/api"
 	"github.com/redrivehq/redrive/internal/config"
+	"github.com/redrivehq/redrive/internal/policing"
 	"github.com/redrivehq/redrive/internal/proxy"
-	"github.com/redrivehq/redrive/internal/schema"
-	"github.com/redrivehq/redrive/quarantine/policy"
 	"github.com/redrivehq/redrive/quarantine/worker"
 	"github.com/redrivehq/redrive/quarantine/worker/drivers"
+	rabbit "github.com/redrivehq/redrive/quarantine/worker/rabbitmq"
 )
 
 // WorkerSettings say which queue is worked, and by whom.
@@ -33,24 +33,24 @@ func Work(ctx context.Context, s WorkerSettings) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	p, err := s.Policy.read(s.Settings)
+	file, err := s.Policy.file(s.Settings)
 	if err != nil {
 		return err
 	}
-	o := worker.Options{Concurrency: s.Concurrency, Version: s.ConsumerVersion, Log: s.Logger}
-	switch len(s.Policy.Queues) {
-	case 0:
-	case 1:
-		o.Queue = s.Policy.Queues[0]
-	default:
-		return usage(errors.New("a worker works one queue: give --queue once, and start one worker for each queue"))
-	}
-	set, err := bodies(p, o.Queue, filepath.Dir(s.Policy.File))
+	p, err := config.LoadPolicy(file, checkRules)
 	if err != nil {
-		return &api.Error{Code: api.CodeConfig, Message: err.Error()}
+		return wire(err)
 	}
-	if set != nil {
-		o.Schema = set
+	qs, err := policing.Choose(p, s.Policy.Queues)
+	if err != nil {
+		return err
+	}
+	if len(qs) != 1 {
+		return usage(fmt.Errorf("the policy has %d queues and a worker works one: give --queue once, and start one worker for each", len(qs)))
+	}
+	o := worker.Options{Queue: qs[0].Name, Concurrency: s.Concurrency, Version: s.ConsumerVersion, Log: s.Logger}
+	if o.Schema, err = rabbit.Schemas(filepath.Dir(file), qs[0]); err != nil {
+		return &api.Error{Code: api.CodeConfig, Message: err.Error()}
 	}
 	cfg, err := config.Load(s.Config)
 	if err != nil {
@@ -83,29 +83,4 @@ func (s *WorkerSettings) handler() (worker.Handler, error) {
 		return proxy.HTTP(s.HTTP, time.Now)
 	}
 	return proxy.Command(s.Command)
-}
-
-// bodies are the schemas of a queue, which stand beside the policy file; nil
-// when it has none.
-func bodies(p *policy.Policy, queue, dir string) (*schema.Set, error) {
-	var files []schema.File
-	for _, q := range p.Queues {
-		if queue != "" && q.Name != queue {
-			continue
-		}
-		for typ, path := range q.Schemas {
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(dir, path)
-			}
-			files = append(files, schema.File{Type: typ, Path: path})
-		}
-	}
-	if len(files) == 0 {
-		return nil, nil //nolint:nilnil // no schemas are no error
-	}
-	set, err := schema.Load(files)
-	if err != nil {
-		return nil, fmt.Errorf("schemas of the policy: %w", err)
-	}
-	return set, nil
 }

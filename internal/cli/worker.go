@@ -11,7 +11,7 @@ import (
 func newWorker(c *command) *cobra.Command {
 	var w app.WorkerSettings
 	cmd := &cobra.Command{
-		Use: "worker --policy FILE (--http ADDRESS | -- COMMAND [ARGUMENT…])", Short: "Work a queue with a handler in any language",
+		Use: "worker (--http ADDRESS | -- COMMAND [ARGUMENT…])", Short: "Work a queue with a handler in any language",
 		Long: `Work a queue: take each message, check its body against the policy's schema, ask
 the handler, and do what the policy says of its answer: acknowledge, try again
 after a delay, or move the message aside with its context. A message leaves the

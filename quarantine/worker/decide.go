@@ -2,7 +2,6 @@ package worker
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redrivehq/redrive/ledger/event"
@@ -82,13 +81,12 @@ func (d *Decision) exhaust(q *policy.Queue, retries int) {
 
 // named finds the reason and its class, and returns what the policy knows of it.
 func (d *Decision) named(p *policy.Policy, q *policy.Queue, f *Failure) policy.Reason {
+	byCode, _ := p.ReasonOf(d.Code)
 	switch {
 	case f.duplicate:
 		d.Reason = q.Words.Duplicate
-	case d.Code != "" && slices.Contains(p.NeverRetry.Codes, d.Code) && p.NeverRetry.Reason != "":
-		d.Reason = strings.ReplaceAll(p.NeverRetry.Reason, "{code}", d.Code)
-	case d.Reason == "" && d.Code != "":
-		d.Reason = byCode(p, d.Code)
+	case byCode != "" && (d.Reason == "" || slices.Contains(p.NeverRetry.Codes, d.Code)):
+		d.Reason = byCode
 	}
 	if d.Reason == "" {
 		d.Reason = q.Words.Unknown
@@ -113,18 +111,6 @@ func (d *Decision) named(p *policy.Policy, q *policy.Queue, f *Failure) policy.R
 // stands tells whether f speaks of an effect, which no policy knows better.
 func (d *Decision) stands(f *Failure) bool {
 	return f.duplicate || f.Class == event.AmbiguousOutcome || f.Class == event.BusinessRejection
-}
-
-// byCode is the reason that the policy gives to a code, the first by name when
-// several do.
-func byCode(p *policy.Policy, code string) string {
-	found := ""
-	for name, r := range p.Reasons {
-		if slices.Contains(r.Codes, code) && (found == "" || name < found) {
-			found = name
-		}
-	}
-	return found
 }
 
 // act is what the failure asks for while there are retries left.
